@@ -1,0 +1,84 @@
+# cuplug: `make demo` shows what it does, `make check` runs every test; both install what they miss (scripts/setup).
+#
+# Variables: CC, BUILD, CUDA_HOME, DEBUG=1 (assertions and the planted faults of CUPLUG_DEBUG_FAULT), WERROR=1,
+# SANITIZE=address|undefined|thread (each variant builds into its own folder).
+
+SANITIZE ?=
+DEBUG    ?=
+WERROR   ?= $(CI)
+variant  := $(if $(SANITIZE),/$(patsubst address,asan,$(patsubst undefined,ubsan,$(patsubst thread,tsan,$(SANITIZE)))))$(if $(DEBUG),/debug)
+BUILD    ?= build$(variant)
+
+# CUDA's headers: the toolkit's, or the ones scripts/setup puts into build/deps.
+nvcc := $(shell command -v nvcc 2>/dev/null)
+find_headers = $(firstword $(patsubst %/cuda.h,%,$(wildcard $(addsuffix /include/cuda.h,$(CUDA_HOME) /usr/local/cuda \
+                 $(if $(nvcc),$(patsubst %/bin/,%,$(dir $(realpath $(nvcc))))) $(CURDIR)/build/deps))))
+CUDA_INC := $(find_headers)
+ifeq ($(CUDA_INC)$(filter clean,$(MAKECMDGOALS)),)
+  $(shell scripts/setup headers >&2)
+  CUDA_INC := $(find_headers)
+  ifeq ($(CUDA_INC),)
+    $(error no CUDA headers: install the CUDA toolkit 13 or set CUDA_HOME to it)
+  endif
+endif
+
+CPPFLAGS += -isystem $(CUDA_INC) -I. -D_GNU_SOURCE
+CFLAGS   ?= $(if $(DEBUG),-O1 -g,-O2 -g)
+CFLAGS   += -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) $(if $(DEBUG),-DCUPLUG_DEBUG) \
+            $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
+LDFLAGS  += $(if $(SANITIZE),-fsanitize=$(SANITIZE))
+
+shim_sources := $(wildcard shim/*.c backends/*.c config/*.c) $(wildcard shim/*.S)
+shim_objects := $(patsubst %,$(BUILD)/obj/%.o,$(basename $(shim_sources)))
+shim_cflags  := -D__CUDA_API_VERSION_INTERNAL -fPIC -fvisibility=hidden -ftls-model=initial-exec
+
+.PHONY: all lib setup check demo clean
+all: lib
+
+lib: $(BUILD)/libcuplug.so
+
+$(BUILD)/libcuplug.so: $(shim_objects) $(BUILD)/libcuplug.map
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcuplug.so -Wl,--version-script=$(BUILD)/libcuplug.map \
+	  $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-z,now -Wl,-z,relro -Wl,-z,nodelete -Wl,-z,noexecstack -Wl,--as-needed -o $@ $(shim_objects)
+
+# The export map is made from the table, so that a hook cannot be forgotten in it.
+$(BUILD)/libcuplug.map: shim/libcuplug.map.in shim/hooks.def
+	@mkdir -p $(@D)
+	$(CC) -E -P -x c $< -o $@
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(shim_cflags) -MMD -MP -c $< -o $@
+
+$(BUILD)/obj/%.o: %.S
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -c $< -o $@
+
+setup:
+	scripts/setup
+
+# Everything, on the simulated driver. Each part writes "passed failed skipped" into check/*.count.
+check:
+	@scripts/setup packages
+	@rm -rf $(BUILD)/check
+	@$(MAKE) --no-print-directory lib sim
+	@$(MAKE) --no-print-directory -k check-unit check-bats; tests/count $(BUILD)/check
+
+# What CI runs: the same, a second compiler, and the sanitizers.
+.PHONY: check-all
+check-all:
+	@rm -rf build/check-all && mkdir -p build/check-all
+	@for variant in "BUILD=build" "BUILD=build/clang CC=clang" "SANITIZE=address" "SANITIZE=undefined" "SANITIZE=thread"; do \
+	  echo "== make check $$variant"; $(MAKE) --no-print-directory check WERROR=1 $$variant || true; \
+	done
+	@for folder in build build/clang build/asan build/ubsan build/tsan; do \
+	  cat $$folder/check/*.count > build/check-all/$$(basename $$folder).count 2>/dev/null || echo 0 1 0 > build/check-all/$$(basename $$folder).count; \
+	done
+	@tests/count build/check-all
+
+include $(wildcard tools/tools.mk tests/simcuda/simcuda.mk tests/tests.mk tests/unit/unit.mk tests/demo/demo.mk)
+
+clean:
+	rm -rf build
+
+-include $(shim_objects:.o=.d)

@@ -1,0 +1,264 @@
+/*
+ * cache.c: allocation and free of the caching engine. See cache.h for what a block goes through and which lock guards what.
+ */
+#include "cache.h"
+
+#include "shim/capture.h"
+#include "shim/debug.h"
+#include "shim/stats.h"
+
+#define MIB ((size_t)1 << 20)
+
+enum { GRAIN = 512 };                       /* the driver's own spacing */
+static const size_t page = 2 * MIB;         /* what the driver hands out device memory in */
+static const size_t least_slack = 32 * MIB; /* waiting memory that is cheaper left alone than waited for */
+
+static size_t slack(const struct cuplug_cache *cache) {
+    return cache->heap.reserved / 8 > least_slack ? cache->heap.reserved / 8 : least_slack;
+}
+
+/* Can no device wait bring waiting memory back? */
+static bool completed_only(const struct cuplug_cache *cache) {
+    return cache->policy->completed_only || cuplug_context_shared();
+}
+
+/* Takes a block that may be used now. The lock is held. */
+static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct cuplug_request *request) {
+    struct cuplug_heap_block *block = NULL;
+
+    if (request->kind == CUPLUG_ASYNC) {
+        struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, request->stream_id);
+
+        if (stream)
+            block = cuplug_heap_take(&cache->heap, &stream->list, request->size, request->alignment);
+    }
+    if (!block)
+        block = cuplug_heap_take(&cache->heap, &cache->ready, request->size, request->alignment);
+    if (block)
+        cache->live_bytes += block->size;
+    return block;
+}
+
+/* The same after moving over what the fences have passed. *crowded: so much is still waiting that a device wait beats new memory. */
+static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, const struct cuplug_request *request, bool *crowded) {
+    struct cuplug_heap_block *block;
+
+    cuplug_lock(&cache->lock);
+    cuplug_cache_drain(cache);
+    block = take(cache, request);
+    *crowded = cache->waiting.bytes > (cache->policy->patient ? 0 : slack(cache));
+    cuplug_unlock(&cache->lock);
+    return block;
+}
+
+/* A new segment from the driver, and the block cut from it. A synchronous allocation fails as the driver's would, in the capture mode of the calling
+ * thread; a stream-ordered one is legal beside a capture of other streams, so its segment must be too. */
+static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request *request, size_t step, struct cuplug_heap_block **block) {
+    struct cuplug_context *context = cache->context;
+    int backend = cache->policy->backend;
+    bool relaxed = request->kind == CUPLUG_ASYNC;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    struct cuplug_list fresh = {0};
+    CUdeviceptr base = 0;
+    CUresult result;
+    bool kept;
+
+    if (!cuplug_context_push(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (relaxed)
+        mode = cuplug_capture_relax();
+    result = cache->policy->segment(context, step, &base);
+    if (relaxed)
+        cuplug_capture_restore(mode);
+    cuplug_context_pop();
+    if (result != CUDA_SUCCESS)
+        return result;
+    CUPLUG_COUNT(backend, context->device, driver_allocs, 1);
+    cuplug_lock(&cache->lock);
+    kept = cache->context == context && !cuplug_context_gone(context) && cuplug_heap_add(&cache->heap, &fresh, base, step);
+    *block = kept ? cuplug_heap_take(&cache->heap, &fresh, request->size, request->alignment) : NULL;
+    if (*block)
+        cache->live_bytes += (*block)->size;
+    while (fresh.root) { /* what the block left of the segment */
+        struct cuplug_heap_block *rest = fresh.root;
+
+        cuplug_heap_withdraw(rest);
+        cuplug_heap_give(&cache->heap, &cache->ready, rest);
+    }
+    cuplug_unlock(&cache->lock);
+    if (!kept) {
+        cuplug_real.cuMemFree_v2(base);
+        CUPLUG_COUNT(backend, context->device, driver_frees, 1);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)step);
+    return *block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    size_t least = cuplug_cache_round_up(request->size, page), step;
+    CUresult result;
+
+    cuplug_lock(&cache->lock);
+    step = cache->heap.reserved;
+    cuplug_unlock(&cache->lock);
+    step = cache->policy->step(cache->context, step, least);
+    if (!step)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = grow_by(cache, request, step, block);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least && !cache->policy->keeps)
+        result = grow_by(cache, request, least, block);
+    return result;
+}
+
+static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    bool crowded;
+
+    cuplug_cache_wait(cache);
+    *block = drain_and_take(cache, request, &crowded);
+    if (*block)
+        return CUDA_SUCCESS;
+    if (cache->policy->keeps)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    cuplug_cache_give_back_all(cache->policy, cache->context->device);
+    return grow_by(cache, request, cuplug_cache_round_up(request->size, page), block);
+}
+
+/* Could giving everything back to the driver satisfy the request? If not, nobody is made to wait for it. */
+static bool hopeless(struct cuplug_cache *cache, size_t size) {
+    size_t free = 0, total = 0, idle;
+
+    cuplug_lock(&cache->lock);
+    idle = cache->heap.reserved - cache->live_bytes;
+    cuplug_unlock(&cache->lock);
+    if (cache->policy->keeps)
+        return size > idle;
+    if (!cuplug_context_push(cache->context))
+        return true;
+    cuplug_real.cuMemGetInfo_v2(&free, &total);
+    cuplug_context_pop();
+    return size > total || size > free + cuplug_cache_idle((void *)cache->policy, cache->context->device);
+}
+
+/* The one case where an allocation waits. First for what frees have recorded; what no free recorded yet only if even that does not do, since such
+ * a record also covers work submitted after the free. */
+static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    CUresult result;
+
+    if (cuplug_capturing() || cuplug_exiting() || hopeless(cache, request->size))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    cuplug_lock(&cache->lock);
+    cache->tight = true;
+    cuplug_unlock(&cache->lock);
+    result = retry(cache, request, block);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && cuplug_fence_record(&cache->fence))
+        result = retry(cache, request, block);
+    return result;
+}
+
+static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    CUresult result;
+    bool crowded;
+
+    cuplug_cache_poll(cache);
+    *block = drain_and_take(cache, request, &crowded);
+    if (*block)
+        return CUDA_SUCCESS;
+    if (cuplug_debug_fault("record_in_alloc"))
+        crowded = cuplug_fence_record(&cache->fence);
+    if (crowded && !completed_only(cache) && cuplug_fence_wait(&cache->fence)) {
+        *block = drain_and_take(cache, request, &crowded);
+        if (*block)
+            return CUDA_SUCCESS;
+    }
+    result = grow(cache, request, block);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(cache, request, block) : result;
+}
+
+CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block) {
+    struct cuplug_cache *cache = cuplug_cache_of(self, request->context);
+    struct cuplug_request wanted = *request; /* in the heap's grain */
+    struct cuplug_heap_block *taken;
+    CUresult result = CUDA_SUCCESS;
+
+    if (!cache || request->size > SIZE_MAX / 2)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    wanted.size = cuplug_cache_round_up(request->size, GRAIN);
+    if (wanted.alignment < GRAIN)
+        wanted.alignment = GRAIN;
+    if (wanted.size >= page && wanted.alignment < page) /* the driver's large allocations start a page */
+        wanted.alignment = page;
+    cuplug_lock(&cache->lock);
+    taken = take(cache, &wanted);
+    cuplug_unlock(&cache->lock);
+    if (!taken)
+        result = miss(cache, &wanted, &taken);
+    if (result != CUDA_SUCCESS)
+        return result;
+    block->pointer = taken->address;
+    block->cookie = taken;
+    return CUDA_SUCCESS;
+}
+
+/* Queues a block that earlier work of the whole context may still use. True if it is time to record. The lock is held. */
+static bool free_in_context(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
+    block->mark = cuplug_fence_mark(&cache->fence);
+    block->state = CUPLUG_BLOCK_WAITING;
+    cuplug_queue_push(&cache->waiting, block);
+    cache->unrecorded_bytes += block->size;
+    cache->unrecorded_blocks++;
+    return cache->tight || cache->policy->free_waits || cuplug_cache_due(cache->unrecorded_bytes, cache->unrecorded_blocks);
+}
+
+static void record(struct cuplug_cache *cache) {
+    if (cuplug_debug_fault("record_in_alloc") || !cuplug_fence_record(&cache->fence))
+        return;
+    cuplug_lock(&cache->lock);
+    cache->unrecorded_bytes = cache->unrecorded_blocks = 0;
+    cuplug_unlock(&cache->lock);
+}
+
+/* A block freed in the order of another context's stream, which none of our events can watch from here. Rare; the host waits. */
+static bool foreign_stream_done(CUstream stream) {
+    CUstreamCaptureMode mode = cuplug_capture_relax();
+    CUresult result = cuplug_real.cuStreamSynchronize(stream);
+
+    cuplug_capture_restore(mode);
+    return result == CUDA_SUCCESS;
+}
+
+CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
+    struct cuplug_cache *cache = cuplug_cache_there(self, block->context);
+    struct cuplug_heap_block *freed = block->cookie;
+    struct cuplug_cache_stream *stream = NULL;
+    bool due = false, wait = false, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
+
+    if (!cache)
+        return CUDA_SUCCESS;
+    if (release->kind == CUPLUG_ASYNC && release->context != block->context)
+        idle = foreign_stream_done(release->stream);
+    cuplug_lock(&cache->lock);
+    if (cache->context != block->context || cuplug_context_gone(block->context)) { /* its context ended just now */
+        cuplug_unlock(&cache->lock);
+        return CUDA_SUCCESS;
+    }
+    cache->live_bytes -= freed->size;
+    if (idle && cuplug_fence_passed(&cache->fence, freed->mark)) {
+        /* cudaFree of stream-ordered memory waits for nothing: the program has seen to its own use, and the use before that is over. */
+        cuplug_heap_give(&cache->heap, &cache->ready, freed);
+    } else if (release->kind == CUPLUG_ASYNC && release->context == block->context) {
+        due = cuplug_cache_stream_free(cache, freed, release->stream, release->stream_id, &stream);
+    } else {
+        due = free_in_context(cache, freed);
+        /* Where no device wait will bring the memory back, the free waits in the end, as it always did natively. */
+        wait = cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * slack(cache));
+    }
+    cuplug_unlock(&cache->lock);
+    if (due && stream)
+        cuplug_cache_stream_record(cache, stream);
+    else if (due)
+        record(cache);
+    if (wait && !cuplug_capturing())
+        cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,116 @@
+/*
+ * cache.h: the engine under pool, arena and managed: per context, segments from the driver, sub-allocated (heap.h) and reused under the fence
+ * protocol of shim/fence.h. A free never waits for the device, an allocation never records and never blocks the host, except when memory is out.
+ *
+ * Where a block is: live; waiting (freed, its old work may still run); in a stream's list (freed in that stream's order); ready. An allocation
+ * takes, in this order, the stream's own; a ready one; one that turns out to be done; new memory while little is waiting; one that the device is
+ * told to wait for; new memory.
+ *
+ * Files: cache.c (allocation and free), cache_stream.c (stream-ordered blocks), cache_reclaim.c (asking, waiting, giving back), cache_context.c
+ * (what concerns contexts as a whole).
+ */
+#ifndef CUPLUG_CACHE_H
+#define CUPLUG_CACHE_H
+
+#include "shim/context.h"
+#include "shim/fence.h"
+#include "shim/lock.h"
+
+#include "cuplug_backend.h"
+#include "heap.h"
+
+/* In which a backend of this kind differs from the others. */
+struct cuplug_policy {
+    int backend; /* its number: the slot in a context, and whose statistics count */
+    /* Memory for a segment, from the driver in the current context. Errors are the driver's. */
+    CUresult (*segment)(struct cuplug_context *context, size_t size, CUdeviceptr *base);
+    /* How large the next segment should be if `least` bytes are needed and `reserved` are there; 0: no more. Whole pages. */
+    size_t (*step)(struct cuplug_context *context, size_t reserved, size_t least);
+    bool completed_only;       /* never hand out what the device only waits for */
+    bool free_waits;           /* cudaFree blocks until the earlier work is done */
+    bool patient;              /* rather wait on the device than grow, however little is waiting */
+    bool keeps;                /* segments are never given back */
+};
+
+/* Blocks freed in the order of one stream; never freed itself, used again once the stream is dead and its blocks have gone on. */
+struct cuplug_cache_stream {
+    struct cuplug_cache_stream *next;
+    uint64_t id;
+    struct cuplug_list list; /* handed out at once to the same stream, to others once the fence has passed */
+    struct cuplug_fence fence;
+    size_t unrecorded_bytes, unrecorded_blocks;
+    bool dead;
+};
+
+/* All that a backend keeps for one context. `lock` guards everything but the fences, which guard themselves. */
+struct cuplug_cache {
+    struct cuplug_lock lock;
+    const struct cuplug_policy *policy;
+    struct cuplug_context *context;
+    struct cuplug_heap heap;
+    struct cuplug_list ready;    /* free for any new work of the context */
+    struct cuplug_queue waiting; /* freed by cudaFree and the like, not yet passed by the fence */
+    struct cuplug_fence fence;
+    size_t unrecorded_bytes, unrecorded_blocks; /* waiting and not covered by a record */
+    size_t live_bytes;
+    bool tight; /* memory was out once: record every free */
+    struct cuplug_cache_stream *streams;
+    struct cuplug_slab stream_slab;
+    struct cuplug_cache *next; /* while unused */
+};
+
+/* Backend operations; `self` is the policy. */
+CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block);
+CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release);
+int cuplug_cache_owns(void *self, CUdeviceptr pointer);
+size_t cuplug_cache_idle(void *self, CUdevice device);
+size_t cuplug_cache_trim(void *self, CUdevice device);
+void cuplug_cache_context_shared(void *self, struct cuplug_context *context);
+void cuplug_cache_context_lost(void *self, struct cuplug_context *context);
+void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, CUstream stream, uint64_t id);
+
+#define CUPLUG_CACHE_OPS                                                                                                                   \
+    .alloc = cuplug_cache_alloc, .free = cuplug_cache_free, .owns = cuplug_cache_owns, .idle = cuplug_cache_idle,                          \
+    .trim = cuplug_cache_trim, .context_shared = cuplug_cache_context_shared, .context_lost = cuplug_cache_context_lost,                   \
+    .stream_destroyed = cuplug_cache_stream_destroyed
+
+/* The rest is between the cache_*.c files. */
+
+/* The context's cache under this policy, made if need be; NULL without memory. */
+struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct cuplug_context *context);
+/* … if there is one. */
+static inline struct cuplug_cache *cuplug_cache_there(const struct cuplug_policy *policy, struct cuplug_context *context) {
+    return atomic_load_explicit(&context->cache[policy->backend], memory_order_acquire);
+}
+
+/* The stream's object, made if need be; NULL without memory. The lock is held. */
+struct cuplug_cache_stream *cuplug_cache_stream(struct cuplug_cache *cache, CUstream stream, uint64_t id);
+/* … if it exists. */
+struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, uint64_t id);
+/* Frees a live block in the order of a stream. True if it is time to record on *freed_on. The lock is held. */
+bool cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block, CUstream handle, uint64_t id,
+                              struct cuplug_cache_stream **freed_on);
+/* Records on the stream. Takes the lock. */
+void cuplug_cache_stream_record(struct cuplug_cache *cache, struct cuplug_cache_stream *stream);
+
+/* Moves every block that the fences have passed to `ready`. The lock is held. */
+void cuplug_cache_drain(struct cuplug_cache *cache);
+/* Asks the driver what is done; drain next. Takes the lock. */
+void cuplug_cache_poll(struct cuplug_cache *cache);
+/* Blocks the host until everything recorded is done; drain next. Takes the lock. */
+void cuplug_cache_wait(struct cuplug_cache *cache);
+/* Gives every whole free segment back to the driver, which waits for the device; bytes given. Takes the lock. */
+size_t cuplug_cache_give_back(struct cuplug_cache *cache);
+/* The same for every cache of this policy on the device. */
+void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device);
+
+/* Is it time to record? Frees since the last record, in bytes and blocks. */
+static inline bool cuplug_cache_due(size_t bytes, size_t blocks) {
+    return bytes >= (16u << 20) || blocks >= 64; /* measured: a record this often costs a training step nothing */
+}
+
+static inline size_t cuplug_cache_round_up(size_t size, size_t to) {
+    return (size + to - 1) & ~(to - 1);
+}
+
+#endif

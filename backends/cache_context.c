@@ -1,0 +1,160 @@
+/*
+ * cache_context.c: the caching engine where contexts are concerned as a whole: their caches come and go, and questions about a device or an address
+ * go through all of them.
+ */
+#include "cache.h"
+
+#include "shim/pages.h"
+#include "shim/stats.h"
+
+static struct cuplug_lock spare_lock;
+static struct cuplug_cache *spares; /* of contexts that are gone */
+
+static void put_aside(struct cuplug_cache *cache) {
+    cuplug_lock(&spare_lock);
+    cache->next = spares;
+    spares = cache;
+    cuplug_unlock(&spare_lock);
+}
+
+struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct cuplug_context *context) {
+    struct cuplug_cache *cache = cuplug_cache_there(policy, context);
+    void *none = NULL;
+
+    if (cache)
+        return cache;
+    cuplug_lock(&spare_lock);
+    cache = spares;
+    if (cache)
+        spares = cache->next;
+    cuplug_unlock(&spare_lock);
+    if (!cache)
+        cache = cuplug_pages_map(sizeof *cache);
+    if (!cache)
+        return NULL;
+    cuplug_lock(&cache->lock); /* a thread that frees into the former context may still look */
+    cache->context = context;
+    cache->policy = policy;
+    cuplug_heap_init(&cache->heap);
+    cuplug_fence_init(&cache->fence, context, NULL, policy->backend);
+    cuplug_unlock(&cache->lock);
+    if (atomic_compare_exchange_strong(&context->cache[policy->backend], &none, cache))
+        return cache;
+    put_aside(cache);
+    return none;
+}
+
+/* What the functions below ask of every context. */
+struct question {
+    const struct cuplug_policy *policy;
+    CUdevice device;
+    CUdeviceptr pointer;
+    size_t bytes;
+    int found;
+};
+
+static void own(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+
+    if (!cache)
+        return;
+    cuplug_lock(&cache->lock);
+    question->found |= cuplug_heap_segment_of(&cache->heap, question->pointer) != NULL;
+    cuplug_unlock(&cache->lock);
+}
+
+int cuplug_cache_owns(void *self, CUdeviceptr pointer) {
+    struct question question = {.policy = self, .pointer = pointer};
+
+    cuplug_context_each(own, &question);
+    return question.found;
+}
+
+static void add_idle(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+
+    if (!cache || context->device != question->device)
+        return;
+    cuplug_lock(&cache->lock);
+    question->bytes += cache->heap.reserved - cache->live_bytes;
+    cuplug_unlock(&cache->lock);
+}
+
+size_t cuplug_cache_idle(void *self, CUdevice device) {
+    struct question question = {.policy = self, .device = device};
+
+    cuplug_context_each(add_idle, &question);
+    return question.bytes;
+}
+
+static void give_back(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+
+    if (!cache || context->device != question->device)
+        return;
+    cuplug_lock(&cache->lock);
+    cuplug_cache_drain(cache);
+    cuplug_unlock(&cache->lock);
+    question->bytes += cuplug_cache_give_back(cache);
+}
+
+void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device) {
+    struct question question = {.policy = policy, .device = device};
+
+    cuplug_context_each(give_back, &question);
+}
+
+static void wait(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+
+    if (cache && context->device == question->device)
+        cuplug_cache_wait(cache);
+}
+
+size_t cuplug_cache_trim(void *self, CUdevice device) {
+    struct question question = {.policy = self, .device = device};
+
+    if (question.policy->keeps)
+        return 0;
+    cuplug_context_each(wait, &question);
+    cuplug_context_each(give_back, &question);
+    return question.bytes;
+}
+
+void cuplug_cache_context_shared(void *self, struct cuplug_context *context) {
+    struct cuplug_cache *cache = cuplug_cache_there(self, context);
+
+    /* Blocks already handed out behind a device wait are ordered in this context only: let that wait be over. A free recorded it, which natively
+     * would have waited for as much. */
+    if (cache)
+        cuplug_fence_host_wait(&cache->fence, atomic_load(&cache->fence.waited));
+}
+
+void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
+    const struct cuplug_policy *policy = self;
+    struct cuplug_cache *cache = atomic_exchange(&context->cache[policy->backend], NULL);
+    int64_t reserved;
+
+    if (!cache)
+        return;
+    cuplug_lock(&cache->lock);
+    reserved = (int64_t)cache->heap.reserved;
+    cuplug_heap_clear(&cache->heap);
+    cache->ready = (struct cuplug_list){0};
+    cache->waiting = (struct cuplug_queue){0};
+    cache->unrecorded_bytes = cache->unrecorded_blocks = cache->live_bytes = 0;
+    cache->tight = false;
+    for (struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next) {
+        stream->list = (struct cuplug_list){.aged = true};
+        stream->dead = true;
+        cuplug_fence_forget(&stream->fence);
+    }
+    cuplug_fence_forget(&cache->fence);
+    cuplug_unlock(&cache->lock);
+    CUPLUG_LEVEL(policy->backend, context->device, reserved_bytes, -reserved);
+    put_aside(cache);
+}

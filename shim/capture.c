@@ -1,0 +1,130 @@
+/*
+ * capture.c: see capture.h. Owns the two counters of the gate and the list of capturing streams (guarded by list_lock).
+ */
+#include "capture.h"
+
+#include "lock.h"
+#include "pages.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+struct capture {
+    struct capture *next;
+    CUstream stream;
+    CUcontext context;
+    pthread_t thread; /* tells per-thread default streams apart */
+};
+
+/* Both seq_cst: inside is raised before capturing is read, capturing is raised before inside is read, so one of the two sees the other. */
+static _Atomic int inside;
+static _Atomic int capturing;
+
+static struct cuplug_lock list_lock;
+static struct capture *captures;
+static struct cuplug_slab slab = {.object_size = sizeof(struct capture)};
+
+bool cuplug_gate_enter(void) {
+    atomic_fetch_add(&inside, 1);
+    if (atomic_load(&capturing) == 0)
+        return true;
+    atomic_fetch_sub(&inside, 1);
+    return false;
+}
+
+void cuplug_gate_leave(void) {
+    atomic_fetch_sub(&inside, 1);
+}
+
+void cuplug_gate_drain(void) {
+    while (atomic_load(&inside) > 0)
+        sched_yield();
+}
+
+bool cuplug_capturing(void) {
+    return atomic_load(&capturing) > 0;
+}
+
+bool cuplug_capturing_stream(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    if (!cuplug_capturing() || stream == CU_STREAM_LEGACY)
+        return false;
+    return cuplug_real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void cuplug_capture_begin(void) {
+    atomic_fetch_add(&capturing, 1);
+    cuplug_gate_drain();
+}
+
+void cuplug_capture_begun(CUstream stream, bool ok) {
+    CUcontext context = NULL;
+    struct capture *capture;
+
+    if (!ok) {
+        atomic_fetch_sub(&capturing, 1);
+        return;
+    }
+    cuplug_real.cuCtxGetCurrent(&context);
+    cuplug_lock(&list_lock);
+    capture = cuplug_slab_take(&slab);
+    if (capture) { /* without memory for it the count stays up: no fences any more, but nothing spoiled */
+        *capture = (struct capture){captures, stream, context, pthread_self()};
+        captures = capture;
+    }
+    cuplug_unlock(&list_lock);
+}
+
+/* Takes the captures that match out of the list. A NULL stream or context matches any. */
+static void forget(CUstream stream, CUcontext context) {
+    cuplug_lock(&list_lock);
+    for (struct capture **link = &captures; *link;) {
+        struct capture *capture = *link;
+        bool same_thread = stream != CU_STREAM_PER_THREAD || pthread_equal(capture->thread, pthread_self());
+
+        if ((stream && (capture->stream != stream || !same_thread)) || (context && capture->context != context)) {
+            link = &capture->next;
+            continue;
+        }
+        *link = capture->next;
+        cuplug_slab_give(&slab, capture);
+        atomic_fetch_sub(&capturing, 1);
+    }
+    cuplug_unlock(&list_lock);
+}
+
+void cuplug_capture_end(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    /* An end from the wrong thread or stream leaves the capture as it is. */
+    if (cuplug_real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+        return;
+    forget(stream, NULL);
+}
+
+void cuplug_capture_forget(CUstream stream) {
+    if (cuplug_capturing() && stream)
+        forget(stream, NULL);
+}
+
+void cuplug_capture_forget_context(CUcontext context) {
+    if (cuplug_capturing() && context)
+        forget(NULL, context);
+}
+
+CUstreamCaptureMode cuplug_capture_relax(void) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    cuplug_real.cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+void cuplug_capture_restore(CUstreamCaptureMode mode) {
+    cuplug_real.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+void cuplug_capture_after_fork(void) {
+    list_lock = (struct cuplug_lock){0};
+}

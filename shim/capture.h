@@ -1,0 +1,44 @@
+/*
+ * capture.h: our records and waits stay out of stream captures.
+ *
+ * While any stream of the process captures, a context record or wait would fail and spoil the capture. A record or wait therefore passes a
+ * gate: it announces itself, then looks whether anything captures. A capture's begin raises the count, then waits until nobody is inside.
+ * This hand-shake is the one place where somebody waits for a driver call of ours to return.
+ */
+#ifndef CUPLUG_CAPTURE_H
+#define CUPLUG_CAPTURE_H
+
+#include "real.h"
+
+#include <stdbool.h>
+
+struct cuplug_context;
+
+/* False while anything captures. True: call cuplug_gate_leave() once the driver call is made. */
+bool cuplug_gate_enter(void);
+void cuplug_gate_leave(void);
+/* Waits until nobody is inside; used after something was changed that those who enter will see. */
+void cuplug_gate_drain(void);
+
+/* Is any stream of the process capturing? */
+bool cuplug_capturing(void);
+/* Is this stream? One load while nothing captures. A stream that cannot be asked counts as capturing. */
+bool cuplug_capturing_stream(CUstream stream);
+
+/* Around the driver's begin of a capture on `stream`. */
+void cuplug_capture_begin(void);
+void cuplug_capture_begun(CUstream stream, bool ok);
+/* After the driver's end of a capture, and before a stream is destroyed. */
+void cuplug_capture_end(CUstream stream);
+void cuplug_capture_forget(CUstream stream);
+/* A context's streams are gone. */
+void cuplug_capture_forget_context(CUcontext context);
+
+/* Our queries and waits of events, and what creates them, are legal in every thread only in relaxed mode. */
+CUstreamCaptureMode cuplug_capture_relax(void);
+void cuplug_capture_restore(CUstreamCaptureMode mode);
+
+/* In a forked child: locks are free, whoever held them. */
+void cuplug_capture_after_fork(void);
+
+#endif

@@ -1,0 +1,169 @@
+/*
+ * context.c: see context.h. list_lock guards the list; objects are only ever added. No driver call is made under it.
+ */
+#include "context.h"
+
+#include "capture.h"
+#include "core.h"
+#include "lock.h"
+#include "pages.h"
+
+_Atomic uint32_t cuplug_context_epoch = 1;
+
+static struct cuplug_lock list_lock;
+static struct cuplug_slab slab = {.object_size = sizeof(struct cuplug_context)};
+static struct cuplug_context *_Atomic contexts; /* release when one is added; walked without the lock */
+static _Atomic bool shared;
+static _Atomic uint64_t last_id;
+
+bool cuplug_context_shared(void) {
+    return atomic_load(&shared);
+}
+
+bool cuplug_context_any(void) {
+    return atomic_load_explicit(&contexts, memory_order_acquire) != NULL;
+}
+
+static struct cuplug_context *find(CUcontext handle) {
+    struct cuplug_context *context = atomic_load_explicit(&contexts, memory_order_acquire);
+
+    while (context && (context->handle != handle || cuplug_context_gone(context)))
+        context = context->next;
+    return context;
+}
+
+static uint64_t id_of(CUcontext handle) {
+    unsigned long long id = 0;
+
+    return cuplug_real.cuCtxGetId(handle, &id) == CUDA_SUCCESS ? id : 0;
+}
+
+static struct cuplug_context *add(CUcontext handle, uint64_t id, CUdevice device, enum cuplug_context_origin origin) {
+    struct cuplug_context *context;
+
+    cuplug_lock(&list_lock);
+    context = find(handle);
+    if (!context) {
+        context = cuplug_slab_take(&slab);
+        if (context) {
+            context->handle = handle;
+            context->id = id ? id : atomic_fetch_add(&last_id, 1) + 1;
+            context->device = device;
+            context->origin = origin;
+            context->next = atomic_load_explicit(&contexts, memory_order_relaxed);
+            atomic_store_explicit(&contexts, context, memory_order_release);
+        }
+    }
+    cuplug_unlock(&list_lock);
+    return context;
+}
+
+/* A primary context keeps its handle through a reset, and the program need not retain it again. */
+static bool was_primary(CUcontext handle) {
+    struct cuplug_context *context = atomic_load_explicit(&contexts, memory_order_acquire);
+
+    while (context && (context->handle != handle || context->origin != CUPLUG_CONTEXT_PRIMARY))
+        context = context->next;
+    return context != NULL;
+}
+
+struct cuplug_context *cuplug_context_look_up(CUcontext handle) {
+    uint32_t epoch = atomic_load_explicit(&cuplug_context_epoch, memory_order_acquire);
+    struct cuplug_context *context = find(handle);
+    uint64_t id = id_of(handle);
+    CUdevice device = 0;
+
+    if (context && id && context->id != id) { /* it ended where we could not see, and its handle serves again */
+        enum cuplug_context_origin origin = context->origin;
+
+        device = context->device;
+        cuplug_context_ended(context, true);
+        context = add(handle, id, device, origin);
+    }
+    if (!context && cuplug_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+        context = add(handle, id, device, was_primary(handle) ? CUPLUG_CONTEXT_PRIMARY : CUPLUG_CONTEXT_UNKNOWN);
+    cuplug_self.handle = handle;
+    cuplug_self.context = context;
+    cuplug_self.context_epoch = epoch;
+    return context;
+}
+
+static void tell_shared(struct cuplug_context *context, void *arg) {
+    (void)arg;
+    cuplug_core_context_shared(context);
+}
+
+static void count_other(struct cuplug_context *context, void *arg) {
+    (void)context;
+    ++*(int *)arg;
+}
+
+void cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin) {
+    struct cuplug_context *context = find(handle);
+    int served = 0;
+
+    if (context && context->origin)
+        return;
+    if (context) /* seen as a stranger before */
+        cuplug_context_ended(context, true);
+    add(handle, id_of(handle), device, origin);
+    cuplug_context_each(count_other, &served);
+    if (served > 1 && !atomic_exchange(&shared, true)) {
+        cuplug_gate_drain(); /* whoever is about to make a device wait has made it, or will see `shared` */
+        cuplug_context_each(tell_shared, NULL);
+    }
+}
+
+struct cuplug_context *cuplug_context_ending(CUcontext handle) {
+    struct cuplug_context *context = find(handle);
+
+    if (!context)
+        return NULL;
+    atomic_store(&context->life, CUPLUG_CONTEXT_ENDING);
+    atomic_fetch_add(&cuplug_context_epoch, 1);
+    cuplug_gate_drain();
+    return context;
+}
+
+struct cuplug_context *cuplug_context_ending_primary(CUdevice device) {
+    struct cuplug_context *context = atomic_load_explicit(&contexts, memory_order_acquire);
+
+    while (context && (context->device != device || context->origin != CUPLUG_CONTEXT_PRIMARY || cuplug_context_gone(context)))
+        context = context->next;
+    return context ? cuplug_context_ending(context->handle) : NULL;
+}
+
+void cuplug_context_ended(struct cuplug_context *context, bool ended) {
+    if (!context)
+        return;
+    if (ended) {
+        atomic_store(&context->life, CUPLUG_CONTEXT_GONE);
+        cuplug_capture_forget_context(context->handle);
+        cuplug_core_context_lost(context);
+    } else {
+        atomic_store(&context->life, CUPLUG_CONTEXT_LIVE);
+    }
+    atomic_fetch_add(&cuplug_context_epoch, 1);
+}
+
+bool cuplug_context_push(const struct cuplug_context *context) {
+    return cuplug_real.cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS;
+}
+
+void cuplug_context_pop(void) {
+    CUcontext popped;
+
+    cuplug_real.cuCtxPopCurrent_v2(&popped);
+}
+
+void cuplug_context_each(void (*visit)(struct cuplug_context *context, void *arg), void *arg) {
+    struct cuplug_context *context = atomic_load_explicit(&contexts, memory_order_acquire);
+
+    for (; context; context = context->next)
+        if (context->origin && !cuplug_context_gone(context))
+            visit(context, arg);
+}
+
+void cuplug_context_after_fork(void) {
+    list_lock = (struct cuplug_lock){0};
+}

@@ -1,0 +1,91 @@
+/*
+ * context.h: our object for each CUDA context that serves memory.
+ *
+ * A context is served if the program made it where we could see (primary retain, cuCtxCreate); any other handle (a green context's, say) is
+ * left to the driver. Objects are never freed, so a stale pointer is harmless; a new context gets a new object.
+ */
+#ifndef CUPLUG_CONTEXT_H
+#define CUPLUG_CONTEXT_H
+
+#include "init.h"
+#include "real.h"
+#include "stats.h"
+#include "thread.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum cuplug_context_origin {
+    CUPLUG_CONTEXT_UNKNOWN, /* not served */
+    CUPLUG_CONTEXT_PRIMARY,
+    CUPLUG_CONTEXT_CREATED
+};
+
+enum cuplug_context_life {
+    CUPLUG_CONTEXT_LIVE,
+    CUPLUG_CONTEXT_ENDING, /* perhaps: no new blocks, no driver call of ours in it, frees go on */
+    CUPLUG_CONTEXT_GONE
+};
+
+struct cuplug_context {
+    CUcontext handle;
+    uint64_t id; /* cuCtxGetId where the driver has it, else a number of ours */
+    CUdevice device;
+    enum cuplug_context_origin origin;
+    _Atomic int life; /* enum cuplug_context_life */
+    void *_Atomic cache[CUPLUG_STATS_BACKENDS]; /* what each backend keeps for it; the backend's to set */
+    struct cuplug_context *next;
+};
+
+/* Raised by every reset, release, destruction: what threads remember of contexts is void. Release there, acquire here. */
+extern _Atomic uint32_t cuplug_context_epoch;
+
+/* More than one context exists or existed: no reuse may rest on a device wait, which orders one context only. */
+bool cuplug_context_shared(void);
+
+/* Any context seen yet? (Then a forked child cannot use the driver.) */
+bool cuplug_context_any(void);
+
+/* The calling thread's current context; NULL if there is none. May be one that is not served. */
+struct cuplug_context *cuplug_context_look_up(CUcontext handle);
+
+static inline struct cuplug_context *cuplug_context_current(void) {
+    CUcontext handle = NULL;
+
+    if (cuplug_real.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
+        return NULL;
+    if (handle == cuplug_self.handle &&
+        cuplug_self.context_epoch == atomic_load_explicit(&cuplug_context_epoch, memory_order_acquire))
+        return cuplug_self.context;
+    return cuplug_context_look_up(handle);
+}
+
+/* A context the program just made or retained. */
+void cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin);
+
+/* Around a call that may end a context: `handle`'s object is marked and its records and waits have left the driver. NULL if unknown. */
+struct cuplug_context *cuplug_context_ending(CUcontext handle);
+struct cuplug_context *cuplug_context_ending_primary(CUdevice device);
+/* … and afterwards: did it end? If not, it serves on. NULL is allowed. */
+void cuplug_context_ended(struct cuplug_context *context, bool ended);
+
+/* Makes `context` current for a few calls of ours; false if that failed. The pop restores what was current. */
+bool cuplug_context_push(const struct cuplug_context *context);
+void cuplug_context_pop(void);
+
+static inline bool cuplug_context_live(const struct cuplug_context *context) {
+    return atomic_load(&context->life) == CUPLUG_CONTEXT_LIVE;
+}
+
+static inline bool cuplug_context_gone(const struct cuplug_context *context) {
+    return atomic_load(&context->life) == CUPLUG_CONTEXT_GONE;
+}
+
+/* Calls `visit` for every served context that is not gone. */
+void cuplug_context_each(void (*visit)(struct cuplug_context *context, void *arg), void *arg);
+
+/* In a forked child: locks are free, whoever held them. */
+void cuplug_context_after_fork(void);
+
+#endif

@@ -1,0 +1,246 @@
+/*
+ * core.c: see core.h. Owns the choice of backend and the sequence number; everything else is in the live table, the backends and the statistics.
+ */
+#include "core.h"
+
+#include "capture.h"
+#include "config/options.h"
+#include "live.h"
+#include "stats.h"
+
+static int chosen = CUPLUG_BACKEND_DIRECT; /* written by init, before the state is published */
+static _Atomic uint64_t sequence;
+static _Atomic uint64_t own_pool[CUPLUG_STATS_DEVICES]; /* by device: the program set its own current memory pool */
+static _Atomic uint32_t thread_count;
+
+void cuplug_core_init(void) {
+    chosen = cuplug_backend_choose(cuplug_options.backend);
+}
+
+/* Was that backend opened? */
+static bool used(int backend) {
+    return backend == chosen;
+}
+
+bool cuplug_core_fast(void) {
+    return chosen != CUPLUG_BACKEND_DIRECT;
+}
+
+int cuplug_core_route(const struct cuplug_context *context, bool async) {
+    if (!context || !context->origin || !cuplug_context_live(context))
+        return CUPLUG_BACKEND_DIRECT;
+    if (async && (context->device >= CUPLUG_STATS_DEVICES || atomic_load_explicit(&own_pool[context->device], memory_order_relaxed)))
+        return CUPLUG_BACKEND_DIRECT;
+    return chosen;
+}
+
+void cuplug_core_own_pool(CUdevice device) {
+    if (device >= 0 && device < CUPLUG_STATS_DEVICES)
+        atomic_store_explicit(&own_pool[device], 1, memory_order_relaxed);
+}
+
+static void count_alloc(int backend, CUdevice device, size_t size) {
+    CUPLUG_COUNT(backend, device, allocations, 1);
+    CUPLUG_LEVEL(backend, device, live_blocks, 1);
+    CUPLUG_LEVEL(backend, device, live_bytes, (int64_t)size);
+}
+
+static void count_gone(const struct cuplug_record *record) {
+    CUPLUG_LEVEL(record->backend, record->device, live_blocks, -1);
+    CUPLUG_LEVEL(record->backend, record->device, live_bytes, -(int64_t)record->size);
+}
+
+/* What the driver handed out is reserved as well as live; the pool counts its segments instead. */
+static void count_reserved(int backend, CUdevice device, int64_t size) {
+    if (backend == CUPLUG_BACKEND_DIRECT)
+        CUPLUG_LEVEL(backend, device, reserved_bytes, size);
+}
+
+static void lose(const struct cuplug_record *record) {
+    CUPLUG_COUNT(record->backend, record->device, lost_blocks, 1);
+    count_gone(record);
+    count_reserved(record->backend, record->device, -(int64_t)record->size);
+}
+
+/* The allocation at this address was freed where we could not see, or it could not have been handed out again. */
+static void forget_stale(CUdeviceptr pointer) {
+    struct cuplug_record stale;
+
+    if (cuplug_live_remove(pointer, &stale))
+        lose(&stale);
+}
+
+static bool enter(int backend, const struct cuplug_block *block, uint64_t stream_id) {
+    struct cuplug_record record = {
+        .size = block->size,
+        .kind = block->kind,
+        .backend = (uint64_t)backend,
+        .cookie = block->cookie,
+        .context = block->context,
+        .stream = stream_id,
+        .sequence = atomic_fetch_add_explicit(&sequence, 1, memory_order_relaxed),
+        .device = (uint64_t)block->device,
+    };
+    enum cuplug_entered entered;
+
+    while ((entered = cuplug_live_insert(block->pointer, &record)) == CUPLUG_ALREADY_THERE)
+        forget_stale(block->pointer);
+    if (entered != CUPLUG_ENTERED)
+        return false;
+    count_alloc(backend, block->device, block->size);
+    count_reserved(backend, block->device, (int64_t)block->size);
+    return true;
+}
+
+CUresult cuplug_core_alloc(int backend, struct cuplug_context *context, enum cuplug_kind kind, size_t size, CUstream stream,
+                           CUdeviceptr *pointer) {
+    const struct cuplug_backend_ops *ops = cuplug_backend(backend);
+    struct cuplug_request request = {
+        .struct_size = sizeof request,
+        .kind = kind,
+        .size = size,
+        .device = context->device,
+        .context = context,
+        .stream = stream,
+        .stream_id = stream ? cuplug_core_stream_id(stream) : 0,
+    };
+    struct cuplug_block block = {.size = size, .kind = kind, .device = context->device, .context = context};
+    CUresult result = ops->alloc(cuplug_backend_self(backend), &request, &block);
+
+    *pointer = 0;
+    if (result == CUDA_SUCCESS && !enter(backend, &block, request.stream_id)) {
+        struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
+
+        ops->free(cuplug_backend_self(backend), &block, &release);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS)
+        *pointer = block.pointer;
+    else
+        CUPLUG_COUNT(backend, context->device, failed, 1);
+    return result;
+}
+
+CUresult cuplug_core_adopt(CUresult result, enum cuplug_kind kind, size_t size, CUstream stream, CUdeviceptr *pointer) {
+    struct cuplug_context *context = cuplug_context_current();
+    CUdevice device = context ? context->device : 0;
+    struct cuplug_block block = {.size = size, .kind = kind, .device = device, .context = context};
+
+    if (result != CUDA_SUCCESS) {
+        if (size && result == CUDA_ERROR_OUT_OF_MEMORY)
+            CUPLUG_COUNT(CUPLUG_BACKEND_DIRECT, device, failed, 1);
+        return result;
+    }
+    if (!*pointer)
+        return result;
+    CUPLUG_COUNT(CUPLUG_BACKEND_DIRECT, device, driver_allocs, 1);
+    block.pointer = *pointer;
+    enter(CUPLUG_BACKEND_DIRECT, &block, stream ? cuplug_core_stream_id(stream) : 0); /* untracked at worst: the driver frees it all the same */
+    return result;
+}
+
+bool cuplug_core_owned(CUdeviceptr pointer) {
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        if (used(i) && cuplug_backend(i)->owns && cuplug_backend(i)->owns(cuplug_backend_self(i), pointer))
+            return true;
+    return false;
+}
+
+enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
+    struct cuplug_record record;
+    struct cuplug_block block;
+
+    if (fast && (!cuplug_live_find(pointer, &record) || record.backend == CUPLUG_BACKEND_DIRECT))
+        return CUPLUG_NOT_OURS;
+    if (!cuplug_live_remove(pointer, &record)) {
+        if (fast || !cuplug_core_owned(pointer))
+            return CUPLUG_NOT_OURS;
+        *result = CUDA_ERROR_INVALID_VALUE; /* the driver would free the whole segment */
+        return CUPLUG_FREED;
+    }
+    block = (struct cuplug_block){
+        .pointer = pointer,
+        .cookie = record.cookie,
+        .size = record.size,
+        .kind = (enum cuplug_kind)record.kind,
+        .device = (CUdevice)record.device,
+        .context = record.context,
+    };
+    *result = cuplug_backend((int)record.backend)->free(cuplug_backend_self((int)record.backend), &block, release);
+    if (*result != CUDA_SUCCESS) { /* it is still live: the program may free it again */
+        cuplug_live_insert(pointer, &record);
+        return CUPLUG_FREED;
+    }
+    CUPLUG_COUNT(record.backend, record.device, frees, 1);
+    count_gone(&record);
+    count_reserved(record.backend, record.device, -(int64_t)record.size);
+    return CUPLUG_FREED;
+}
+
+uint64_t cuplug_core_stream_id(CUstream stream) {
+    unsigned long long id = 0;
+
+    if (stream == CU_STREAM_LEGACY)
+        return 1;
+    if (stream == CU_STREAM_PER_THREAD) {
+        if (!cuplug_self.number)
+            cuplug_self.number = atomic_fetch_add_explicit(&thread_count, 1, memory_order_relaxed) + 1;
+        return UINT64_MAX - cuplug_self.number;
+    }
+    if (cuplug_real_has(cuStreamGetId))
+        return cuplug_real.cuStreamGetId(stream, &id) == CUDA_SUCCESS ? id + 2 : 0;
+    return (uint64_t)stream; /* a destroyed stream's blocks leave it before its handle can come back */
+}
+
+struct dead_stream {
+    CUstream stream;
+    uint64_t id;
+};
+
+static void stream_dies(struct cuplug_context *context, void *arg) {
+    struct dead_stream *dead = arg;
+
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        if (used(i) && cuplug_backend(i)->stream_destroyed)
+            cuplug_backend(i)->stream_destroyed(cuplug_backend_self(i), context, dead->stream, dead->id);
+}
+
+void cuplug_core_stream_destroyed(CUstream stream) {
+    struct dead_stream dead = {stream, cuplug_core_fast() ? cuplug_core_stream_id(stream) : 0};
+
+    if (dead.id)
+        cuplug_context_each(stream_dies, &dead);
+}
+
+size_t cuplug_core_idle(CUdevice device) {
+    size_t idle = 0;
+
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        if (used(i) && cuplug_backend(i)->idle)
+            idle += cuplug_backend(i)->idle(cuplug_backend_self(i), device);
+    return idle;
+}
+
+bool cuplug_core_retry(CUresult result, CUdevice device) {
+    size_t given = 0;
+
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || cuplug_capturing() || cuplug_exiting())
+        return false;
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        if (used(i) && cuplug_backend(i)->trim)
+            given += cuplug_backend(i)->trim(cuplug_backend_self(i), device);
+    return given > 0;
+}
+
+void cuplug_core_context_shared(struct cuplug_context *context) {
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        if (used(i) && cuplug_backend(i)->context_shared)
+            cuplug_backend(i)->context_shared(cuplug_backend_self(i), context);
+}
+
+void cuplug_core_context_lost(struct cuplug_context *context) {
+    cuplug_live_drop_context(context, lose);
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        if (used(i) && cuplug_backend(i)->context_lost)
+            cuplug_backend(i)->context_lost(cuplug_backend_self(i), context);
+}

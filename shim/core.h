@@ -1,0 +1,64 @@
+/*
+ * core.h: what an allocation and a free are, whichever front they came through: backend, live table, statistics. No lock is held across
+ * a backend's functions.
+ */
+#ifndef CUPLUG_CORE_H
+#define CUPLUG_CORE_H
+
+#include "real.h"
+
+#include "backends/registry.h"
+#include "context.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Chooses the backend from the options. Once, from init. */
+void cuplug_core_init(void);
+
+/* Does the chosen backend answer without the driver, so that the runtime front may serve calls itself? */
+bool cuplug_core_fast(void);
+
+/* The backend for a synchronous allocation in `context` (NULL or not served: direct), or for a stream-ordered one. */
+int cuplug_core_route(const struct cuplug_context *context, bool async);
+
+/* Allocates `size` > 0 bytes from `backend` in `context` (never NULL), enters them into the live table and counts. On failure *pointer is 0. */
+CUresult cuplug_core_alloc(int backend, struct cuplug_context *context, enum cuplug_kind kind, size_t size, CUstream stream,
+                           CUdeviceptr *pointer);
+
+/* Counts an allocation that the driver made at the program's own request; a failed one too. Then it is live, or gone again if the shim has no
+ * memory for its record (the result says so). */
+CUresult cuplug_core_adopt(CUresult result, enum cuplug_kind kind, size_t size, CUstream stream, CUdeviceptr *pointer);
+
+/* What a free came to. */
+enum cuplug_freed {
+    CUPLUG_FREED,     /* done, *result is its result */
+    CUPLUG_NOT_OURS,  /* unknown: the caller passes it to the driver */
+};
+
+/* Frees a live pointer. release->kind says in which order. With `fast`, a record whose free needs the driver is left alone and not ours. */
+enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result);
+
+/* Does `pointer` lie in memory that a backend cuts allocations from? Then the driver must not be asked to free or share it. */
+bool cuplug_core_owned(CUdeviceptr pointer);
+
+/* An identity for `stream` in `context` that no other stream, living or dead, has; 0 if the driver cannot be asked. */
+uint64_t cuplug_core_stream_id(CUstream stream);
+
+/* A stream's death, before the driver is told. */
+void cuplug_core_stream_destroyed(CUstream stream);
+
+/* Bytes that backends hold idle on the device. */
+size_t cuplug_core_idle(CUdevice device);
+
+/* After `result` of a driver allocation on `device`: true if memory was given back, so that trying once more is worth it. */
+bool cuplug_core_retry(CUresult result, CUdevice device);
+
+/* The program manages memory pools itself on this device: its stream-ordered allocations are the driver's from now on. */
+void cuplug_core_own_pool(CUdevice device);
+
+/* From context.c. */
+void cuplug_core_context_shared(struct cuplug_context *context);
+void cuplug_core_context_lost(struct cuplug_context *context);
+
+#endif

@@ -1,0 +1,237 @@
+/*
+ * driver_api.c: the memory functions of the driver front. Each asks whether the call is ours, and otherwise is the driver's own. Contexts and
+ * captures are in driver_context.c.
+ */
+#include "driver_api.h"
+
+#include "capture.h"
+#include "core.h"
+#include "init.h"
+#include "log.h"
+
+/* The driver's pitch on every device it was measured on; the element sizes it accepts are the coalescing ones. */
+enum { PITCH = 512 };
+
+/* The stream that 0 means to an entry point of this flavour. */
+static CUstream named(CUstream stream, CUstream zero) {
+    return stream ? stream : zero;
+}
+
+/* The runtime front has the result already and only wants the runtime to say so. */
+static bool handed_off(enum cuplug_handoff kind, CUresult *result) {
+    if (cuplug_self.handoff != kind)
+        return false;
+    cuplug_self.handoff = CUPLUG_HANDOFF_NONE;
+    *result = cuplug_self.handoff_result;
+    return true;
+}
+
+CUresult cuplug_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
+    struct cuplug_context *context;
+    CUresult result;
+
+    if (!cuplug_on())
+        return cuplug_real.cuMemAlloc_v2(dptr, bytesize);
+    if (handed_off(CUPLUG_HANDOFF_ALLOC, &result)) {
+        *dptr = 0;
+        return result;
+    }
+    context = dptr && bytesize ? cuplug_context_current() : NULL;
+    if (!context) /* the driver has the exact answer */
+        return cuplug_real.cuMemAlloc_v2(dptr, bytesize);
+    return cuplug_core_alloc(cuplug_core_route(context, false), context, CUPLUG_SYNC, bytesize, NULL, dptr);
+}
+
+/* pitch * height in *size; false if the driver had better answer (bad element size, nothing asked, overflow). */
+static bool pitched(size_t width, size_t height, unsigned element, size_t *pitch, size_t *size) {
+    if (!width || !height || (element != 4 && element != 8 && element != 16) || width > SIZE_MAX - PITCH)
+        return false;
+    *pitch = (width + PITCH - 1) & ~(size_t)(PITCH - 1);
+    return !__builtin_mul_overflow(*pitch, height, size);
+}
+
+CUresult cuplug_cuMemAllocPitch(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes) {
+    struct cuplug_context *context;
+    size_t pitch, size;
+    CUresult result;
+    int backend;
+
+    if (!cuplug_on())
+        return cuplug_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    context = dptr && pPitch ? cuplug_context_current() : NULL;
+    backend = cuplug_core_route(context, false);
+    if (backend == CUPLUG_BACKEND_DIRECT || !pitched(WidthInBytes, Height, ElementSizeBytes, &pitch, &size)) {
+        result = cuplug_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+        return dptr && pPitch ? cuplug_core_adopt(result, CUPLUG_SYNC, result == CUDA_SUCCESS ? *pPitch * Height : WidthInBytes, NULL, dptr)
+                              : result;
+    }
+    result = cuplug_core_alloc(backend, context, CUPLUG_SYNC, size, NULL, dptr);
+    if (result == CUDA_SUCCESS)
+        *pPitch = pitch;
+    return result;
+}
+
+CUresult cuplug_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
+    struct cuplug_context *context;
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuMemAllocManaged(dptr, bytesize, flags);
+
+    if (!on || !dptr)
+        return result;
+    context = cuplug_context_current();
+    if (context && cuplug_core_retry(result, context->device))
+        result = cuplug_real.cuMemAllocManaged(dptr, bytesize, flags);
+    return cuplug_core_adopt(result, CUPLUG_MANAGED, bytesize, NULL, dptr);
+}
+
+CUresult cuplug_cuMemFree(CUdeviceptr dptr) {
+    struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
+    CUresult result;
+
+    if (!cuplug_on())
+        return cuplug_real.cuMemFree_v2(dptr);
+    if (handed_off(CUPLUG_HANDOFF_FREE, &result))
+        return result;
+    if (dptr && cuplug_core_free(dptr, &release, false, &result) == CUPLUG_FREED)
+        return result;
+    return cuplug_real.cuMemFree_v2(dptr);
+}
+
+CUresult cuplug_cuMemGetInfo(size_t *free, size_t *total) {
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuMemGetInfo_v2(free, total);
+    struct cuplug_context *context;
+
+    if (result != CUDA_SUCCESS || !on || !free || !total)
+        return result;
+    context = cuplug_context_current();
+    if (context) { /* idle memory is free to the program: its next allocation gets it */
+        *free += cuplug_core_idle(context->device);
+        if (*free > *total)
+            *free = *total;
+    }
+    return result;
+}
+
+/* The context whose memory a stream's allocation comes from. */
+static struct cuplug_context *context_of(CUstream stream) {
+    struct cuplug_context *context = cuplug_context_current();
+    CUcontext handle = NULL;
+
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD || (context && !cuplug_context_shared()))
+        return context;
+    if (cuplug_real.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle || (context && handle == context->handle))
+        return context;
+    return cuplug_context_look_up(handle);
+}
+
+static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream stream) {
+    struct cuplug_context *context;
+    CUresult result;
+    int backend;
+
+    if (handed_off(CUPLUG_HANDOFF_ALLOC, &result)) {
+        *dptr = 0;
+        return result;
+    }
+    /* On a capturing stream it becomes a node of the graph, and the memory the graph's. */
+    if (!dptr || !bytesize || cuplug_capturing_stream(stream))
+        return cuplug_driver_alloc_async(dptr, bytesize, stream);
+    context = context_of(stream);
+    backend = cuplug_core_route(context, true);
+    if (!context || (backend != CUPLUG_BACKEND_DIRECT && !cuplug_core_stream_id(stream)))
+        return cuplug_driver_alloc_async(dptr, bytesize, stream);
+    return cuplug_core_alloc(backend, context, CUPLUG_ASYNC, bytesize, stream, dptr);
+}
+
+CUresult cuplug_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
+    if (!cuplug_on())
+        return cuplug_real.cuMemAllocAsync(dptr, bytesize, hStream);
+    return alloc_async(dptr, bytesize, named(hStream, CU_STREAM_LEGACY));
+}
+
+CUresult cuplug_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
+    if (!cuplug_on())
+        return cuplug_real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream);
+    return alloc_async(dptr, bytesize, named(hStream, CU_STREAM_PER_THREAD));
+}
+
+typedef CUresult from_pool_fn(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+
+/* `on` was asked before `real` was read: the first call fills the real entry points. */
+static CUresult alloc_from_pool(bool on, from_pool_fn *real, CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream stream) {
+    bool captured = on && cuplug_capturing_stream(stream);
+    CUresult result = real(dptr, bytesize, pool, stream);
+    struct cuplug_context *context;
+
+    if (!on || !dptr || captured)
+        return result;
+    context = cuplug_context_current();
+    if (context && cuplug_core_retry(result, context->device))
+        result = real(dptr, bytesize, pool, stream);
+    return cuplug_core_adopt(result, CUPLUG_POOLED, bytesize, stream, dptr);
+}
+
+CUresult cuplug_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
+    bool on = cuplug_on();
+
+    return alloc_from_pool(on, cuplug_real.cuMemAllocFromPoolAsync, dptr, bytesize, pool, named(hStream, CU_STREAM_LEGACY));
+}
+
+CUresult cuplug_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
+    bool on = cuplug_on();
+
+    return alloc_from_pool(on, cuplug_real.cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, named(hStream, CU_STREAM_PER_THREAD));
+}
+
+static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
+    struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_ASYNC, .stream = stream};
+    CUresult result;
+
+    if (handed_off(CUPLUG_HANDOFF_FREE, &result))
+        return result;
+    if (!dptr)
+        return cuplug_driver_free_async(dptr, stream);
+    if (cuplug_capturing_stream(stream)) /* a graph frees only what graphs allocated */
+        return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_VALUE : cuplug_driver_free_async(dptr, stream);
+    release.stream_id = cuplug_core_stream_id(stream);
+    release.context = context_of(stream);
+    if (!release.context) /* a default stream of no context */
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!release.stream_id) /* not a stream: the driver says so, but must not see memory of ours */
+        return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_HANDLE : cuplug_driver_free_async(dptr, stream);
+    if (cuplug_core_free(dptr, &release, false, &result) == CUPLUG_FREED)
+        return result;
+    return cuplug_driver_free_async(dptr, stream);
+}
+
+CUresult cuplug_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
+    if (!cuplug_on())
+        return cuplug_real.cuMemFreeAsync(dptr, hStream);
+    return free_async(dptr, named(hStream, CU_STREAM_LEGACY));
+}
+
+CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
+    if (!cuplug_on())
+        return cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream);
+    return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));
+}
+
+CUresult cuplug_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuDeviceSetMemPool(dev, pool);
+
+    if (result == CUDA_SUCCESS && on)
+        cuplug_core_own_pool(dev);
+    return result;
+}
+
+CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+    /* The handle of a block inside a segment would open as the segment's first bytes: a wrong address in the importer. Refused instead. */
+    if (cuplug_on() && cuplug_core_owned(dptr)) {
+        cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: memory of the pool cannot be shared with another process yet; "
+                                    "use CUPLUG_BACKEND=direct for this program");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return cuplug_real.cuIpcGetMemHandle(pHandle, dptr);
+}

@@ -1,0 +1,210 @@
+/*
+ * driver_context.c: the driver front where contexts come and go, streams die and captures begin and end. Each asks cuplug_on() before it reads the
+ * driver's entry point (the first such call fills them), makes the driver's call exactly once
+ * and tells the core before or after, whichever leaves no moment in which a dead block could be handed out.
+ */
+#include "driver_api.h"
+
+#include "capture.h"
+#include "context.h"
+#include "core.h"
+#include "init.h"
+
+CUresult cuplug_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuDevicePrimaryCtxRetain(pctx, dev);
+
+    if (result == CUDA_SUCCESS && on)
+        cuplug_context_appeared(*pctx, dev, CUPLUG_CONTEXT_PRIMARY);
+    return result;
+}
+
+static CUresult created(bool on, CUresult result, CUcontext *pctx, CUdevice dev) {
+    if (result == CUDA_SUCCESS && on)
+        cuplug_context_appeared(*pctx, dev, CUPLUG_CONTEXT_CREATED);
+    return result;
+}
+
+/* The first form's flags and handle are the second's; the driver tells them apart by the size of a device address only. */
+CUresult cuplug_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+    bool on = cuplug_on();
+
+    return created(on, cuplug_real.cuCtxCreate(pctx, flags, dev), pctx, dev);
+}
+
+CUresult cuplug_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+    bool on = cuplug_on();
+
+    return created(on, cuplug_real.cuCtxCreate_v2(pctx, flags, dev), pctx, dev);
+}
+
+CUresult cuplug_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev) {
+    bool on = cuplug_on();
+
+    return created(on, cuplug_real.cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev), pctx, dev);
+}
+
+CUresult cuplug_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev) {
+    bool on = cuplug_on();
+
+    return created(on, cuplug_real.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), pctx, dev);
+}
+
+static CUresult destroy(bool on, CUresult (*real)(CUcontext), CUcontext ctx) {
+    struct cuplug_context *context = on ? cuplug_context_ending(ctx) : NULL;
+    CUresult result = real(ctx);
+
+    cuplug_context_ended(context, result == CUDA_SUCCESS);
+    return result;
+}
+
+CUresult cuplug_cuCtxDestroy(CUcontext ctx) {
+    bool on = cuplug_on();
+
+    return destroy(on, cuplug_real.cuCtxDestroy, ctx);
+}
+
+CUresult cuplug_cuCtxDestroy_v2(CUcontext ctx) {
+    bool on = cuplug_on();
+
+    return destroy(on, cuplug_real.cuCtxDestroy_v2, ctx);
+}
+
+/* Drops one reference of a context made by cuCtxCreate, which has exactly one: it ends it. */
+CUresult cuplug_cuCtxDetach(CUcontext ctx) {
+    bool on = cuplug_on();
+
+    return destroy(on, cuplug_real.cuCtxDetach, ctx);
+}
+
+/* A primary context ends when the last reference goes. */
+static CUresult release_primary(bool on, CUresult (*real)(CUdevice), CUdevice dev) {
+    struct cuplug_context *context = on ? cuplug_context_ending_primary(dev) : NULL;
+    CUresult result = real(dev);
+    unsigned int flags;
+    int active = 1;
+
+    if (context && result == CUDA_SUCCESS && cuplug_real.cuDevicePrimaryCtxGetState(dev, &flags, &active) != CUDA_SUCCESS)
+        active = 0;
+    cuplug_context_ended(context, !active);
+    return result;
+}
+
+CUresult cuplug_cuDevicePrimaryCtxRelease(CUdevice dev) {
+    bool on = cuplug_on();
+
+    return release_primary(on, cuplug_real.cuDevicePrimaryCtxRelease, dev);
+}
+
+CUresult cuplug_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+    bool on = cuplug_on();
+
+    return release_primary(on, cuplug_real.cuDevicePrimaryCtxRelease_v2, dev);
+}
+
+static CUresult reset_primary(bool on, CUresult (*real)(CUdevice), CUdevice dev) {
+    struct cuplug_context *context = on ? cuplug_context_ending_primary(dev) : NULL;
+    CUresult result = real(dev);
+
+    cuplug_context_ended(context, result == CUDA_SUCCESS);
+    return result;
+}
+
+CUresult cuplug_cuDevicePrimaryCtxReset(CUdevice dev) {
+    bool on = cuplug_on();
+
+    return reset_primary(on, cuplug_real.cuDevicePrimaryCtxReset, dev);
+}
+
+CUresult cuplug_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+    bool on = cuplug_on();
+
+    return reset_primary(on, cuplug_real.cuDevicePrimaryCtxReset_v2, dev);
+}
+
+/* Before the driver's call: after it the handle may name another stream. */
+static void stream_dies(CUstream stream) {
+    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD || !cuplug_on())
+        return;
+    cuplug_core_stream_destroyed(stream);
+}
+
+static CUresult destroy_stream(bool on, CUresult (*real)(CUstream), CUstream stream) {
+    CUresult result;
+
+    stream_dies(stream);
+    result = real(stream);
+    if (on && result == CUDA_SUCCESS)
+        cuplug_capture_forget(stream);
+    return result;
+}
+
+CUresult cuplug_cuStreamDestroy(CUstream hStream) {
+    bool on = cuplug_on();
+
+    return destroy_stream(on, cuplug_real.cuStreamDestroy, hStream);
+}
+
+CUresult cuplug_cuStreamDestroy_v2(CUstream hStream) {
+    bool on = cuplug_on();
+
+    return destroy_stream(on, cuplug_real.cuStreamDestroy_v2, hStream);
+}
+
+/* The begins differ in their arguments only: CALL is the driver's, STREAM what 0 means here. */
+#define BEGIN(CALL, STREAM)                                                                                                                \
+    bool on = cuplug_on();                                                                                                                 \
+    CUresult result;                                                                                                                       \
+                                                                                                                                           \
+    if (on)                                                                                                                                \
+        cuplug_capture_begin();                                                                                                            \
+    result = (CALL);                                                                                                                       \
+    if (on)                                                                                                                                \
+        cuplug_capture_begun(hStream ? hStream : (STREAM), result == CUDA_SUCCESS);                                                        \
+    return result
+
+CUresult cuplug_cuStreamBeginCapture(CUstream hStream) {
+    BEGIN(cuplug_real.cuStreamBeginCapture(hStream), CU_STREAM_LEGACY);
+}
+
+CUresult cuplug_cuStreamBeginCapture_ptsz(CUstream hStream) {
+    BEGIN(cuplug_real.cuStreamBeginCapture_ptsz(hStream), CU_STREAM_PER_THREAD);
+}
+
+CUresult cuplug_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
+    BEGIN(cuplug_real.cuStreamBeginCapture_v2(hStream, mode), CU_STREAM_LEGACY);
+}
+
+CUresult cuplug_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode) {
+    BEGIN(cuplug_real.cuStreamBeginCapture_v2_ptsz(hStream, mode), CU_STREAM_PER_THREAD);
+}
+
+CUresult cuplug_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+                                            const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode) {
+    BEGIN(cuplug_real.cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode), CU_STREAM_LEGACY);
+}
+
+CUresult cuplug_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+                                                 const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode) {
+    BEGIN(cuplug_real.cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
+          CU_STREAM_PER_THREAD);
+}
+#undef BEGIN
+
+CUresult cuplug_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuStreamEndCapture(hStream, phGraph);
+
+    if (on && hStream)
+        cuplug_capture_end(hStream);
+    return result;
+}
+
+CUresult cuplug_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph) {
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuStreamEndCapture_ptsz(hStream, phGraph);
+
+    if (on)
+        cuplug_capture_end(hStream ? hStream : CU_STREAM_PER_THREAD);
+    return result;
+}

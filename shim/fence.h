@@ -1,0 +1,60 @@
+/*
+ * fence.h: knowing, without blocking the host, that the work submitted before a free is done, or is ordered before new work.
+ *
+ * A fence watches one context (every stream of it) or one stream. Each free notes a mark; some frees record an event. A block whose mark is
+ * below a record's number may be handed out once that record is known to be done (`completed`), or once the device has been told to wait for it
+ * before any later work (`waited`, contexts only). Records are made in frees only: natively that free would have blocked until the same work was
+ * done, so nothing is ordered behind work that a program may submit after it.
+ */
+#ifndef CUPLUG_FENCE_H
+#define CUPLUG_FENCE_H
+
+#include "real.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cuplug_context;
+
+enum { CUPLUG_FENCE_RING = 32 };
+
+struct cuplug_fence {
+    struct cuplug_context *context;
+    int backend;                                  /* whose statistics count the records and waits */
+    CUstream _Atomic stream;                      /* NULL: the whole context */
+    _Atomic uint64_t started, recorded;           /* numbers given out; the highest whose driver call succeeded */
+    _Atomic uint64_t waited, completed;           /* the highest the device waits for; the highest known to be done */
+    _Atomic bool recording;                       /* one recorder at a time; the others do without */
+    struct {
+        CUevent event;
+        _Atomic uint64_t record; /* the newest record surely in the event; 0 for none */
+    } ring[CUPLUG_FENCE_RING];
+};
+
+void cuplug_fence_init(struct cuplug_fence *fence, struct cuplug_context *context, CUstream stream, int backend);
+
+/* What a free notes on its block, after the block left the live table. */
+uint64_t cuplug_fence_mark(struct cuplug_fence *fence);
+
+/* Is a block with this mark free of its old work, for any new work of the context? */
+bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark);
+
+/* In a free: records the work submitted so far. False if that could not be done now (capture, another thread recording, an error); a later one
+ * will cover it. Where the driver has no context records this waits for the context instead. */
+bool cuplug_fence_record(struct cuplug_fence *fence);
+
+/* In an allocation: makes the context's later work wait on the device for the newest record. False if it may not or there is nothing new. */
+bool cuplug_fence_wait(struct cuplug_fence *fence);
+
+/* Asks the driver which records are done. True if that brought something new. */
+bool cuplug_fence_poll(struct cuplug_fence *fence);
+
+/* Blocks the host until record `number` (at most the newest) is done. False if there is none outstanding or on an error. The caller sees to it that
+ * nothing captures where that matters. */
+bool cuplug_fence_host_wait(struct cuplug_fence *fence, uint64_t number);
+
+/* The context is gone and took its events with it. The numbers go on, so an answer still under way cannot pass for a new one. */
+void cuplug_fence_forget(struct cuplug_fence *fence);
+
+#endif

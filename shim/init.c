@@ -1,0 +1,78 @@
+/*
+ * init.c: see init.h. Guards the first reading of the options with init_lock; knows about fork and exit.
+ */
+#include "init.h"
+
+#include "capture.h"
+#include "config/options.h"
+#include "context.h"
+#include "core.h"
+#include "live.h"
+#include "lock.h"
+#include "runtime_find.h"
+#include "stats.h"
+
+#include <pthread.h>
+
+_Atomic enum cuplug_state cuplug_state = CUPLUG_UNKNOWN;
+__thread struct cuplug_thread cuplug_self __attribute__((tls_model("initial-exec")));
+
+static struct cuplug_lock init_lock;
+static bool options_read, fork_watched;
+static _Atomic bool exiting;
+
+/* A child of a process that used the driver cannot use it: every call goes to the driver, which says so. Any other child starts afresh; locks may
+ * have been held by threads that it does not have. */
+static void after_fork_in_child(void) {
+    init_lock = (struct cuplug_lock){0};
+    cuplug_real_after_fork();
+    cuplug_runtime_after_fork();
+    if (cuplug_context_any()) {
+        atomic_store(&cuplug_state, CUPLUG_OFF);
+        return;
+    }
+    cuplug_context_after_fork();
+    cuplug_capture_after_fork();
+    cuplug_live_reset();
+}
+
+static void read_options(void) {
+    options_read = true;
+    cuplug_options_read();
+    if (!cuplug_options.follow)
+        cuplug_options_unfollow();
+    if (!cuplug_options.disable)
+        cuplug_core_init();
+}
+
+bool cuplug_init_lookup(void) {
+    enum cuplug_state state = atomic_load_explicit(&cuplug_state, memory_order_acquire);
+
+    if (state != CUPLUG_UNKNOWN)
+        return state == CUPLUG_ON;
+    if (!cuplug_real_load()) /* no driver yet: perhaps later */
+        return false;
+    cuplug_lock(&init_lock);
+    state = atomic_load_explicit(&cuplug_state, memory_order_relaxed);
+    if (state == CUPLUG_UNKNOWN) {
+        if (!options_read)
+            read_options();
+        if (!fork_watched)
+            fork_watched = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
+        state = cuplug_options.disable ? CUPLUG_OFF : CUPLUG_ON;
+        atomic_store_explicit(&cuplug_state, state, memory_order_release);
+    }
+    cuplug_unlock(&init_lock);
+    return state == CUPLUG_ON;
+}
+
+bool cuplug_exiting(void) {
+    return atomic_load_explicit(&exiting, memory_order_relaxed);
+}
+
+/* Runs when the process ends by return or exit. The driver may be down already, so from here on we call it only where the program does. */
+__attribute__((destructor)) static void at_exit(void) {
+    atomic_store(&exiting, true);
+    if (atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_ON)
+        cuplug_report_write();
+}

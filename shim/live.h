@@ -1,0 +1,50 @@
+/*
+ * live.h: the table of live allocations: open addressing in shards, one small lock a shard, no tombstones.
+ *
+ * Whoever removes a record owns the free: a second free finds nothing, and an address that another thread has just been given again is never
+ * mistaken for the old one. NULL is never entered.
+ */
+#ifndef CUPLUG_LIVE_H
+#define CUPLUG_LIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cuplug_context;
+
+/* One live allocation: 40 bytes, 48 with the pointer that is its key. */
+struct cuplug_record {
+    uint64_t size : 48; /* bytes */
+    uint64_t kind : 8;  /* enum cuplug_kind */
+    uint64_t backend : 8;
+    void *cookie; /* the backend's own */
+    struct cuplug_context *context;
+    uint64_t stream;        /* identity of the stream it was allocated on, 0 if none */
+    uint64_t sequence : 56; /* n-th allocation of the process */
+    uint64_t device : 8;
+};
+
+/* What entering a record came to. */
+enum cuplug_entered { CUPLUG_ENTERED, CUPLUG_ALREADY_THERE, CUPLUG_NO_MEMORY };
+
+/* Enters a record; one that is already there stays. */
+enum cuplug_entered cuplug_live_insert(uint64_t pointer, const struct cuplug_record *record);
+
+/* Takes the record of `pointer` out, into *record. False if there is none. */
+bool cuplug_live_remove(uint64_t pointer, struct cuplug_record *record);
+
+/* Copies the record of `pointer`. */
+bool cuplug_live_find(uint64_t pointer, struct cuplug_record *record);
+
+/* Takes out every record of `context` and calls `lost` for each, under a shard's lock: it may only count. */
+void cuplug_live_drop_context(const struct cuplug_context *context, void (*lost)(const struct cuplug_record *record));
+
+size_t cuplug_live_count(void);
+/* Bytes of memory the table takes itself. */
+size_t cuplug_live_footprint(void);
+
+/* In a forked child whose parent had other threads: every lock free, no record. */
+void cuplug_live_reset(void);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * lock.h: a four-byte lock on a futex. All zero is unlocked, so it needs no constructor and a forked child can reset it by assignment.
+ *
+ * Lock order (take only downwards; none is ever held across a driver call or a plugin call):
+ *   init > real > call sites > context list > captures > spare pools > pool of a context > shard of the live table
+ */
+#ifndef CUPLUG_LOCK_H
+#define CUPLUG_LOCK_H
+
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct cuplug_lock {
+    _Atomic int state; /* 0 free, 1 held, 2 held and somebody sleeps */
+};
+
+static inline void cuplug_lock(struct cuplug_lock *lock) {
+    int seen = 0;
+
+    if (atomic_compare_exchange_strong_explicit(&lock->state, &seen, 1, memory_order_acquire, memory_order_relaxed))
+        return;
+    for (int spin = 0; spin < 100; spin++) {
+        seen = 0;
+        if (atomic_load_explicit(&lock->state, memory_order_relaxed) == 0 &&
+            atomic_compare_exchange_strong_explicit(&lock->state, &seen, 1, memory_order_acquire, memory_order_relaxed))
+            return;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+    while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0)
+        syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+}
+
+static inline void cuplug_unlock(struct cuplug_lock *lock) {
+    if (atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2)
+        syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+#endif

@@ -1,0 +1,162 @@
+/*
+ * runtime_find.c: see runtime_find.h. Owns the table of call sites, insert-only and read without a lock; site_lock guards insertion. What it
+ * remembers is dropped whenever any library has been unloaded since.
+ */
+#include "runtime_find.h"
+
+#include "lock.h"
+#include "lookup.h"
+#include "pages.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { SITES = 1024 };
+
+struct site {
+    _Atomic uintptr_t caller; /* release after runtime, acquire before it */
+    const struct cuplug_runtime *_Atomic runtime;
+};
+
+struct known {
+    struct cuplug_runtime runtime;
+    struct known *next;
+};
+
+static struct cuplug_lock site_lock;
+static struct site sites[SITES];
+static int site_count;
+static struct known *known;
+static struct cuplug_slab slab = {.object_size = sizeof(struct known)};
+static _Atomic unsigned long long unloads_seen;
+
+static int read_unloads(struct dl_phdr_info *info, size_t size, void *unloads) {
+    (void)size;
+    *(unsigned long long *)unloads = info->dlpi_subs;
+    return 1;
+}
+
+static unsigned long long unloads(void) {
+    unsigned long long count = 0;
+
+    dl_iterate_phdr(read_unloads, &count);
+    return count;
+}
+
+static struct site *slot_of(uintptr_t caller) {
+    unsigned i = (unsigned)((caller * 0x9e3779b97f4a7c15u) >> 54); /* the top ten bits: SITES */
+    uintptr_t there;
+
+    while ((there = atomic_load_explicit(&sites[i].caller, memory_order_acquire)) && there != caller)
+        i = (i + 1) % SITES;
+    return &sites[i];
+}
+
+static void *symbol(void *handle, const char *name) {
+    return cuplug_lookup_real_dlsym()(handle, name);
+}
+
+static bool is_ours(void *address) {
+    Dl_info found, self;
+
+    return dladdr(address, &found) && dladdr((void *)(uintptr_t)is_ours, &self) && found.dli_fbase == self.dli_fbase;
+}
+
+/* Fills *runtime from what `handle` reaches. */
+static bool fill(struct cuplug_runtime *runtime, void *handle) {
+    cudaError_t (*get_version)(int *) = symbol(handle, "cudaRuntimeGetVersion");
+
+    *runtime = (struct cuplug_runtime){
+        .cudaMalloc = symbol(handle, "cudaMalloc"),
+        .cudaFree = symbol(handle, "cudaFree"),
+        .cudaMallocAsync = symbol(handle, "cudaMallocAsync"),
+        .cudaMallocAsync_ptsz = symbol(handle, "cudaMallocAsync_ptsz"),
+        .cudaFreeAsync = symbol(handle, "cudaFreeAsync"),
+        .cudaFreeAsync_ptsz = symbol(handle, "cudaFreeAsync_ptsz"),
+    };
+    if (get_version)
+        get_version(&runtime->version);
+    return runtime->cudaMalloc && !is_ours(runtime->cudaMalloc);
+}
+
+static bool fill_from(struct cuplug_runtime *runtime, const char *path) {
+    void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    bool found = handle && fill(runtime, handle);
+
+    if (handle)
+        dlclose(handle); /* the caller keeps its runtime loaded */
+    return found;
+}
+
+static int fill_from_any(struct dl_phdr_info *info, size_t size, void *path) {
+    (void)size;
+    if (!info->dlpi_name || !strstr(info->dlpi_name, "libcudart.so"))
+        return 0;
+    *(const char **)path = info->dlpi_name;
+    return 1;
+}
+
+static bool look_up(struct cuplug_runtime *runtime, const void *caller) {
+    const char *path = NULL;
+    struct link_map *map = NULL;
+    Dl_info info;
+
+    if (dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) && map && map->l_name && *map->l_name && fill_from(runtime, map->l_name))
+        return true;
+    if (fill(runtime, RTLD_NEXT))
+        return true;
+    dl_iterate_phdr(fill_from_any, &path); /* a tail call hid the caller */
+    return path && fill_from(runtime, path);
+}
+
+/* The permanent copy of `runtime`. The lock is held. */
+static const struct cuplug_runtime *keep(const struct cuplug_runtime *runtime) {
+    struct known *one = known;
+
+    while (one && memcmp(&one->runtime, runtime, sizeof *runtime) != 0)
+        one = one->next;
+    if (!one && (one = cuplug_slab_take(&slab))) {
+        memcpy(&one->runtime, runtime, sizeof *runtime);
+        one->next = known;
+        known = one;
+    }
+    return one ? &one->runtime : NULL;
+}
+
+const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) {
+    unsigned long long gone = call ? unloads() : 0;
+    struct cuplug_runtime runtime;
+    const struct cuplug_runtime *kept;
+    struct site *site = slot_of((uintptr_t)caller);
+
+    if (atomic_load_explicit(&site->caller, memory_order_acquire) &&
+        (!call || gone == atomic_load_explicit(&unloads_seen, memory_order_relaxed)))
+        return atomic_load_explicit(&site->runtime, memory_order_relaxed);
+    if (!call)
+        return NULL;
+    memset(&runtime, 0, sizeof runtime); /* padding too: keep() compares bytes */
+    if (!look_up(&runtime, caller))
+        return NULL;
+    cuplug_lock(&site_lock);
+    kept = keep(&runtime);
+    if (gone != atomic_load_explicit(&unloads_seen, memory_order_relaxed)) {
+        for (int i = 0; i < SITES; i++)
+            atomic_store_explicit(&sites[i].caller, 0, memory_order_relaxed);
+        site_count = 0;
+        atomic_store_explicit(&unloads_seen, gone, memory_order_relaxed);
+    }
+    if (kept && site_count < SITES / 2) {
+        site = slot_of((uintptr_t)caller);
+        site_count += atomic_load_explicit(&site->caller, memory_order_relaxed) == 0;
+        atomic_store_explicit(&site->runtime, kept, memory_order_relaxed);
+        atomic_store_explicit(&site->caller, (uintptr_t)caller, memory_order_release);
+    }
+    cuplug_unlock(&site_lock);
+    return kept;
+}
+
+void cuplug_runtime_after_fork(void) {
+    site_lock = (struct cuplug_lock){0};
+}

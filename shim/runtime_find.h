@@ -1,0 +1,27 @@
+/*
+ * runtime_find.h: which cudart a caller means. A process may hold several, some of them visible to one library only.
+ */
+#ifndef CUPLUG_RUNTIME_FIND_H
+#define CUPLUG_RUNTIME_FIND_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+
+struct cuplug_runtime {
+    cudaError_t (*cudaMalloc)(void **, size_t);
+    cudaError_t (*cudaFree)(void *);
+    cudaError_t (*cudaMallocAsync)(void **, size_t, cudaStream_t);
+    cudaError_t (*cudaMallocAsync_ptsz)(void **, size_t, cudaStream_t);
+    cudaError_t (*cudaFreeAsync)(void *, cudaStream_t);
+    cudaError_t (*cudaFreeAsync_ptsz)(void *, cudaStream_t);
+    int version; /* cudaRuntimeGetVersion: 12000 for 12.0 */
+};
+
+/* The cudart that code at `caller` (a return address) would have reached without us; NULL if no cudart is loaded. Remembered per call site; with
+ * `call` (the functions are about to be called) checked to be still loaded. The result is never freed. */
+const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call);
+
+/* In a forked child: locks are free, whoever held them. */
+void cuplug_runtime_after_fork(void);
+
+#endif
