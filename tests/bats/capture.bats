@@ -1,0 +1,51 @@
+# Stream capture: the driver forbids some calls meanwhile, and spoils the capture when they come. The shim must add none.
+
+load helpers/load
+
+setup() {
+  [ "$CUPLUG_TEST_DRIVER" != sim ] || nm -D "$BUILD/sim/libcuda.so.1" | grep -q ' cuStreamBeginCapture_v2$' ||
+    skip "the simulated driver has no stream capture yet"
+}
+
+# assert_nothing_spoiled EXPECTED OUTPUT: what ended well on the bare driver ends well here, with the same answers; the rest may be better.
+assert_nothing_spoiled() {
+  local line
+  while read -r line; do
+    case $line in
+    *"replay right") grep -qxF -- "$line" <<<"$2" || fail "bare driver: $line
+shim: $(grep -F -- "${line%%:*}:" <<<"$2")" ;;
+    *) grep -qF -- "${line%%:*}:" <<<"$2" || fail "missing: $line" ;;
+    esac
+  done <<<"$1"
+}
+
+@test "captures end as on the bare driver, whoever allocates meanwhile: direct" {
+  # Lost otherwise: every program that captures graphs (PyTorch's CUDA graphs, JAX).
+  without_shim capture.shared
+  assert_success
+  local expected=$output
+  with_shim direct capture.shared
+  assert_success
+  assert_output "$expected"
+}
+
+@test "captures end as on the bare driver or better: pool" {
+  local variant expected
+  for variant in shared static ptds; do
+    without_shim "capture.$variant"
+    assert_success
+    expected=$output
+    with_shim pool "capture.$variant"
+    assert_success
+    assert_nothing_spoiled "$expected" "$output"
+    refute_output --partial "replay wrong"
+    assert_equal "$stderr" ""
+  done
+}
+
+@test "no capture is spoiled while other threads allocate and free" {
+  # Lost otherwise: a training run, now and then, with an error that points nowhere.
+  local expected="captures made: yes, spoiled: 0"
+  assert_says "$expected" capture_race.shared 800
+  assert_says "$expected" capture_race.static-ptds 400
+}

@@ -1,0 +1,18 @@
+# Contexts come and go: memory belongs to one of them and goes with it.
+
+load helpers/load
+
+@test "several contexts on one device, whichever is current at the free" {
+  # Lost otherwise: data, when a block waits for the work of the wrong context.
+  assert_like_bare_driver contexts.link
+  refute_line --partial ": no"
+  refute_output --regexp "wrong bytes [1-9]"
+}
+
+@test "a device reset with live, freed and pending memory" {
+  # Lost otherwise: the program, by cached memory that no longer exists.
+  assert_like_bare_driver context_reset.shared
+  assert_like_bare_driver context_reset.static
+  assert_line "lived three times"
+  refute_output --partial "wrong bytes"
+}

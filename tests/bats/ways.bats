@@ -1,0 +1,84 @@
+# Every way of reaching CUDA × every kind of allocation × every backend: the memory is right and each call is counted exactly once.
+# (C9, C12, C15, C36) Lost otherwise: allocations that nobody sees, or that are reported twice.
+
+load helpers/load
+
+RUNTIME_KINDS="malloc async pitch 3d managed from_pool malloc_freed_async async_freed_sync"
+DRIVER_KINDS="malloc async pitch managed from_pool malloc_freed_async async_freed_sync"
+
+# What the backend does not serve is counted as the driver's.
+counted_as() {
+  case $2 in
+  managed | from_pool) echo direct ;;
+  *) echo "$1" ;;
+  esac
+}
+
+# count_kinds PROGRAM KINDS: each kind alone, with each backend.
+count_kinds() {
+  local backend kind
+  for backend in $BACKENDS; do
+    for kind in $2; do
+      count "$backend" "$(counted_as "$backend" "$kind")" "$1" "$kind"
+      assert_line "$kind: right"
+    done
+  done
+}
+
+# count_plugins KINDS PLUGIN…: in one process, each plugin with its own runtime; the expected numbers add up.
+count_plugins() {
+  local backend kind kinds=$1 file plugins=()
+  shift
+  for plugin in "$@"; do plugins+=("$PROGRAMS/$plugin.so"); done
+  for backend in $BACKENDS; do
+    for kind in $kinds; do
+      rm -f "$BATS_TEST_TMPDIR"/stats.*
+      with_shim "$backend" CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" plugin_host "$kind" "${plugins[@]}"
+      assert_equal "$kind $backend: $status $stderr" "$kind $backend: 0 "
+      assert_equal "$(grep -c ": right" <<<"$output")" $#
+      check_stats "totals.allocations=$((4 * $#))" "totals.frees=$((4 * $#))" totals.live_blocks=0 \
+        "backends.$(counted_as "$backend" "$kind").allocations=$((4 * $#))"
+    done
+  done
+}
+
+@test "runtime, shared" { count_kinds runtime_kinds.shared "$RUNTIME_KINDS"; }
+@test "runtime, static (C12)" { count_kinds runtime_kinds.static "$RUNTIME_KINDS"; }
+@test "runtime, shared, per-thread default streams" { count_kinds runtime_kinds.ptds "$RUNTIME_KINDS"; }
+@test "runtime, static, per-thread default streams" { count_kinds runtime_kinds.static-ptds "$RUNTIME_KINDS"; }
+
+@test "driver, linked" { count_kinds driver_kinds.link "$DRIVER_KINDS"; }
+@test "driver, linked, per-thread default streams" { count_kinds driver_kinds.link-ptds "$DRIVER_KINDS"; }
+@test "driver, dlopen and dlsym" { count_kinds driver_kinds.dlsym "$DRIVER_KINDS"; }
+@test "driver, dlopen and dlsym, per-thread default streams" { count_kinds driver_kinds.dlsym-ptds "$DRIVER_KINDS"; }
+@test "driver, cuGetProcAddress (C9)" { count_kinds driver_kinds.getproc1 "$DRIVER_KINDS"; }
+@test "driver, cuGetProcAddress, per-thread default streams (C9)" { count_kinds driver_kinds.getproc1-ptds "$DRIVER_KINDS"; }
+@test "driver, cuGetProcAddress_v2 (C9)" { count_kinds driver_kinds.getproc2 "$DRIVER_KINDS"; }
+@test "driver, cuGetProcAddress_v2, per-thread default streams (C9)" { count_kinds driver_kinds.getproc2-ptds "$DRIVER_KINDS"; }
+@test "driver, cudaGetDriverEntryPoint (C9)" { count_kinds driver_kinds.entrypoint "$DRIVER_KINDS"; }
+@test "driver, cudaGetDriverEntryPointByVersion (C9)" { count_kinds driver_kinds.entrypoint-version "$DRIVER_KINDS"; }
+
+@test "a runtime that only a plugin brings, opened RTLD_LOCAL (C15)" { count_plugins "$RUNTIME_KINDS" plugin_shared; }
+@test "a plugin with a static runtime (C15)" { count_plugins "$RUNTIME_KINDS" plugin_static; }
+@test "two plugins, one shared and one static runtime" { count_plugins "malloc async managed" plugin_shared plugin_static; }
+
+@test "two plugins with the runtimes of CUDA 12 and 13: each reaches its own (C15)" {
+  needs_sim "only one version of the runtime is installed"
+  count_plugins "$RUNTIME_KINDS" plugin_shared plugin_cudart12
+  with_shim pool plugin_host malloc "$PROGRAMS/plugin_cudart12.so" "$PROGRAMS/plugin_shared.so"
+  assert_success
+  assert_line "runtime 12"
+  assert_line "runtime 13"
+}
+
+@test "the same program with static and with shared runtime gives the same figures (C12)" {
+  local backend variant kind
+  for backend in $BACKENDS; do
+    for variant in shared static; do
+      rm -f "$BATS_TEST_TMPDIR"/stats.*
+      with_shim "$backend" CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" "stress.$variant" 40
+      assert_success
+      check_stats totals.allocations=640 totals.frees=640 totals.live_blocks=0 totals.live_bytes=0
+    done
+  done
+}

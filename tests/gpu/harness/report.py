@@ -1,0 +1,78 @@
+"""Collects what ran and how it ended, and writes RESULTS.md.
+
+A line is printed as soon as a result is there; a failure prints enough to be understood from afar. With $OUT set, the
+results and the full text of all failures are written there too. Several sections may report at once.
+"""
+import datetime
+import os
+import pathlib
+import threading
+import time
+from dataclasses import dataclass
+
+OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
+
+
+@dataclass(frozen=True)
+class Row:
+    section: str
+    name: str
+    outcome: str
+    figure: str
+
+    def case(self):
+        """What the runs of one case have in common: cases that run side by side report in turns."""
+        return self.section, self.name.rpartition(", ")[0] or self.name
+
+
+class Report:
+    def __init__(self, results_path, sections):
+        self.results_path = pathlib.Path(results_path)
+        self.sections = list(sections)
+        self.facts = []
+        self.rows = []
+        self.failures = []
+        self.started = time.monotonic()
+        self.lock = threading.Lock()
+
+    def fact(self, name, value):
+        self.facts.append((name, value))
+        print(f"{name}: {value}", flush=True)
+
+    def add(self, section, name, outcome, figure="", detail=""):
+        with self.lock:
+            self.rows.append(Row(section, name, outcome, figure))
+            print(f"{outcome:8}{section}: {name}{'  ' + figure if figure else ''}", flush=True)
+            if outcome == FAILED:
+                self.failures.append(f"=== {section}: {name}: {figure}\n{detail}\n")
+                print("\n".join("    " + line for line in detail.splitlines()[:60]), flush=True)
+
+    def count(self, outcome):
+        return sum(row.outcome == outcome for row in self.rows)
+
+    def summary(self):
+        return f"{self.count(OK)} passed, {self.count(FAILED)} failed"
+
+    def text(self):
+        seen = [row.case() for row in self.rows]
+        rows = sorted(self.rows, key=lambda row: (self.sections.index(row.section), seen.index(row.case())))
+        date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        lines = ["# The run on a real GPU", "", "Written by `tests/gpu/run`.", "", f"- date: {date}"]
+        lines += [f"- {name}: {value}" for name, value in self.facts]
+        lines += [f"- took: {time.monotonic() - self.started:.0f} s", ""]
+        lines += ["| section | what | outcome | figure |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| {row.section} | {row.name} | {row.outcome} | {row.figure.replace('|', '/')} |" for row in rows
+        ]
+        if self.count(SKIPPED):
+            lines += ["", f"{self.count(SKIPPED)} skipped."]
+        return "\n".join([*lines, "", self.summary(), ""])
+
+    def write(self):
+        """Called after every phase: a run that is cut short leaves what it had."""
+        with self.lock:
+            self.results_path.write_text(self.text())
+            if os.environ.get("OUT"):
+                out = pathlib.Path(os.environ["OUT"])
+                (out / "RESULTS.md").write_text(self.text())
+                (out / "failures.log").write_text("\n".join(self.failures) or "no failures\n")

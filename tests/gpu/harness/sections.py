@@ -1,0 +1,173 @@
+"""What the GPU run consists of: the tables of cases, and one function per section.
+
+PHASES says what runs after what. Sections of one phase run side by side; those whose times or timing matter have a
+phase to themselves.
+"""
+import os
+import pathlib
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+from harness.compare import NATIVE, Case, compare, difference, sum_json
+
+PYTHON = "tests/gpu/python"
+GPU_PACKAGES = pathlib.Path(".gpu/root/usr")
+WAYS = {"static": "static cudart", "shared": "shared cudart", "per_thread": "per-thread default streams"}
+COMPARED = ("vector_streams", "pitched", "pool_graph")
+
+WAITS = "old kernel done before new owner's write: yes\n"
+FINISHED = "finished: yes\n"
+RECYCLED = "wrong words: 0\nrecycled enough blocks: yes\n"
+
+# program, fault planted in the debug build, output of the sound library, what the faulty one must print
+FAULTS = (
+    ("free_waits_for_kernel", "nofence", WAITS, r"write: no\n"),
+    ("recycled_blocks", "nofence", RECYCLED, r"wrong words: [1-9]"),
+    ("persistent_kernel", "record_in_alloc", FINISHED, r"finished: no\n"),
+)
+
+CACHING_OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+ALLOCATIONS = (
+    "cuMemAlloc_v2", "cuMemAllocPitch_v2", "cuMemAllocAsync", "cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync",
+    "cuMemAllocFromPoolAsync_ptsz", "cuMemAllocManaged", "cuMemCreate",
+)
+
+
+def python_case(name, script, *arguments, env=None, timeout=90):
+    return Case(name, ("python3", f"{PYTHON}/{script}", *arguments), env or {}, timeout)
+
+
+TORCH = (
+    python_case("PyTorch, caching off", "torch_train.py", env=CACHING_OFF),
+    python_case("PyTorch, caching on", "torch_train.py"),
+)
+CUPY = (
+    python_case("CuPy, its pool", "cupy_work.py", "pool"),
+    python_case("CuPy, no pool", "cupy_work.py", "raw"),
+)
+# JAX's default share of the card is 75 %; a tenth is taken the same way and leaves room for what runs beside it.
+JAX = (
+    python_case("JAX, no preallocation", "jax_work.py", env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+    python_case("JAX, preallocating", "jax_work.py", env={"XLA_PYTHON_CLIENT_MEM_FRACTION": ".10"}),
+)
+NUMBA = (python_case("numba-cuda", "numba_work.py"),)
+
+
+def compare_all(section, cases, at_once=1):
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(lambda case: compare(section, case), cases))
+
+
+def bats(section):
+    unpacked = GPU_PACKAGES / "bin/bats"
+    env = {"CUPLUG_TEST_DRIVER": "gpu"}
+    if unpacked.exists():
+        env["PATH"] = f"{unpacked.parent.resolve()}:{os.environ['PATH']}"
+        env["BATS_LIB_PATH"] = str((GPU_PACKAGES / "lib/bats").resolve())
+    elif section.run(("bats", "--version"), {}, 10).status != 0:
+        section.skipped("integration tests", "no bats here: run tests/gpu/prepare first and bring .gpu along")
+        return
+    outcome = section.run(("make", "check-gpu-bats", f"BUILD={os.path.relpath(section.build)}"), env, 290)
+    counts = re.findall(r"^.*\d+ passed, \d+ failed.*$", outcome.stdout, re.M)
+    figure = counts[-1].strip() if counts else "printed no count"
+    if outcome.status == 0 and re.search(r"\b[1-9]\d* passed, 0 failed", figure):
+        section.ok("integration tests on the real driver", figure)
+        return
+    broken = "\n".join(re.findall(r"^not ok .*$(?:\n^#.*$)*", outcome.stdout, re.M))
+    section.failed("integration tests on the real driver", f"{figure}, {outcome.how_it_ended()}",
+                   broken + "\n" + outcome.describe(60))
+
+
+def programs(section):
+    cases = [
+        Case(f"{program}, {words}", (f"{section.build}/gpu/{program}.{way}",))
+        for program in COMPARED
+        for way, words in WAYS.items()
+    ]
+    compare_all(section, cases, at_once=4)
+
+
+def correctness(section):
+    def program(name, *arguments):
+        return (f"{section.build}/gpu/{name}.static", *arguments)
+
+    compare_all(section, (
+        Case("cudaFree waits for kernels (C49)", program("free_waits_for_kernel"), expected=WAITS),
+        Case("allocation beside a persistent kernel", program("persistent_kernel"), expected=FINISHED),
+        Case("20,000 blocks over 8 streams", program("recycled_blocks", "20000", "10000"), expected=RECYCLED,
+             runs=(NATIVE, "direct")),
+        Case("130,000 blocks over 8 streams", program("recycled_blocks", "130000", "100000"), expected=RECYCLED,
+             runs=("pool",)),
+    ))
+
+
+def faults(section):
+    """Each test must fail when the thing it tests is broken, and pass on the same build when it is not."""
+    for program, fault, good, bad in FAULTS:
+        argv = (f"{section.build}/gpu/{program}.static",)
+        preload = section.preload("pool", "debug/libcuplug.so")
+        sound = section.run(argv, preload, 40)
+        name = f"{program}, debug build"
+        if sound.status == 0 and sound.stdout == good:
+            section.ok(name, f"{sound.seconds:.1f} s")
+        else:
+            section.failed(name, sound.how_it_ended(), difference(good, sound.stdout) + "\n" + sound.describe())
+        faulty = section.run(argv, {**preload, "CUPLUG_DEBUG_FAULT": fault}, 40)
+        name = f"{program} notices the fault {fault}"
+        if faulty.status == 0 and re.search(bad, faulty.stdout):
+            section.ok(name, " / ".join(faulty.stdout.splitlines()))
+        else:
+            section.failed(name, f"not noticed, {faulty.how_it_ended()}", faulty.describe())
+
+
+def counted(section, env):
+    """One PyTorch run with the counter next to the driver; returns outcome, the shim's totals, the counter's."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**CACHING_OFF, **env, "COUNTER_OUT": f"{folder}/count"}
+        outcome, totals = section.run_with_stats(TORCH[0].argv, env, 120)
+        return outcome, totals, sum_json(pathlib.Path(folder).iterdir(), lambda document: document)
+
+
+def counter(section):
+    library = (section.build / "gpu/libcounter.so").resolve()
+    before, _, native_counts = counted(section, {"LD_PRELOAD": str(library)})
+    after, totals, pool_counts = counted(section, section.preload("pool", behind=(library,)))
+    native_total, pool_total = (sum(c.get(name, 0) for name in ALLOCATIONS) for c in (native_counts, pool_counts))
+
+    name = "PyTorch caching off: driver allocations, pool against native (under 2 %)"
+    figure = f"{pool_total} of {native_total}"
+    detail = f"native: {native_counts}\npool: {pool_counts}\nshim: {totals}\n{before.describe()}\n{after.describe()}"
+    # A step makes hundreds of tensors; fewer allocations than this means that the counter did not see them.
+    if native_total < 10000 or not pool_total or before.status != 0 or after.status != 0:
+        section.failed(name, f"{figure}: no valid measurement", detail)
+    elif pool_total >= native_total * 0.02:
+        section.failed(name, f"{figure}: {100 * pool_total / native_total:.2f} %", detail)
+    else:
+        section.ok(name, f"{figure}: {100 * pool_total / native_total:.2f} %; the shim itself says "
+                   f"{totals.get('driver_allocs')} of {totals.get('allocations')}; "
+                   f"{pool_counts.get('cuCtxRecordEvent')} fence records, {pool_counts.get('cuCtxWaitEvent')} waits")
+    if before.status == 0 and before.stdout == after.stdout:
+        section.ok("PyTorch caching off: losses behind the counter")
+    else:
+        section.failed("PyTorch caching off: losses behind the counter", "different output",
+                       difference(before.stdout, after.stdout))
+
+
+def python_section(cases):
+    return lambda section: compare_all(section, cases)
+
+
+# name -> (function, seconds, Python module it needs)
+SECTIONS = {
+    "programs": (programs, 90, None),
+    "correctness": (correctness, 90, None),
+    "faults": (faults, 90, None),
+    "torch": (python_section(TORCH), 270, "torch"),
+    "bats": (bats, 300, None),
+    "counter": (counter, 200, "torch"),
+    "cupy": (python_section(CUPY), 240, "cupy"),
+    "jax": (python_section(JAX), 240, "jax"),
+    "numba": (python_section(NUMBA), 120, "numba.cuda"),
+}
+PHASES = (("programs",), ("correctness",), ("faults",), ("torch",), ("bats", "counter", "cupy", "jax", "numba"))

@@ -1,0 +1,102 @@
+/*
+ * Runs short of device memory. "retry": everything freed before must be available to one large request, and the success must
+ * leave no error behind. "real": a request nobody can serve fails once, with one pending error. "earlier": an error the program
+ * has not read yet survives a success. "async": as retry, in stream order. "exhaust": takes all there is, piece by piece, and
+ * gives it back. Run with SIMCUDA_MEMORY=256M (all but "real").
+ */
+#include "runtime.h"
+
+#define PIECE (20 * MIB)
+#define LARGE (200 * MIB)
+
+static void fill_and_free(void) {
+    void *pieces[9];
+    for (size_t i = 0; i < COUNT_OF(pieces); i++)
+        RT(cudaMalloc(&pieces[i], PIECE));
+    for (size_t i = 0; i < COUNT_OF(pieces); i++)
+        RT(cudaFree(pieces[i]));
+}
+
+static void show(const char *what, cudaError_t error, const void *memory) {
+    printf("%s: %s, pointer %s, pending %s\n", what, cudaGetErrorName(error), memory ? "set" : "NULL",
+           cudaGetErrorName(cudaPeekAtLastError()));
+}
+
+static void retry(void) {
+    void *large = NULL;
+    cudaError_t error;
+    fill_and_free();
+    error = cudaMalloc(&large, LARGE);
+    show("large", error, large);
+    printf("wrong bytes: %zu\n", cudaMemset(large, 7, LARGE) ? LARGE : wrong_on_device(large, 7, LARGE));
+    show("large freed", cudaFree(large), NULL);
+}
+
+static void retry_async(void) {
+    void *large = NULL;
+    cudaStream_t stream = new_stream(cudaStreamNonBlocking);
+    cudaError_t error;
+    fill_and_free();
+    error = cudaMallocAsync(&large, LARGE, stream);
+    show("large", error, large);
+    RT(cudaMemsetAsync(large, 7, LARGE, stream));
+    printf("wrong bytes: %zu\n", wrong_on_device(large, 7, LARGE));
+    show("large freed", cudaFreeAsync(large, stream), NULL);
+    RT(cudaStreamSynchronize(stream));
+    error = cudaMalloc(&large, LARGE);
+    show("plain again", error, large);
+}
+
+static void real(void) {
+    void *memory = (void *)0x7, *small;
+    RT(cudaMalloc(&small, 4096));
+    cudaError_t error = cudaMalloc(&memory, (size_t)1 << 48);
+    show("too much", error, memory);
+    printf("first read: %s\n", cudaGetErrorName(cudaGetLastError()));
+    printf("second read: %s\n", cudaGetErrorName(cudaGetLastError()));
+    memory = (void *)0x7;
+    error = cudaMallocAsync(&memory, (size_t)1 << 48, 0);
+    show("too much async", error, memory);
+    printf("first read: %s\n", cudaGetErrorName(cudaGetLastError()));
+    printf("second read: %s\n", cudaGetErrorName(cudaGetLastError()));
+    error = cudaMalloc(&memory, 4096);
+    show("small", error, memory);
+    printf("distinct: %s\n", yes_no(memory != small));
+}
+
+static void earlier(void) {
+    void *large = NULL;
+    cudaError_t error;
+    fill_and_free();
+    cudaMemcpy(NULL, NULL, 1, (enum cudaMemcpyKind)99);
+    error = cudaMalloc(&large, LARGE);
+    show("earlier error, then large", error, large);
+    printf("first read is the earlier one: %s\n", cudaGetErrorName(cudaGetLastError()));
+    printf("second read: %s\n", cudaGetErrorName(cudaGetLastError()));
+}
+
+static void exhaust(void) {
+    static void *pieces[4096];
+    for (int round = 0; round < 2; round++) {
+        size_t count = 0;
+        while (count < COUNT_OF(pieces) && cudaMalloc(&pieces[count], PIECE) == cudaSuccess)
+            count++;
+        printf("got at least half: %s\n", yes_no(count * PIECE >= 128 * MIB));
+        show("then", cudaMalloc(&pieces[count], PIECE), NULL);
+        printf("first read: %s\n", cudaGetErrorName(cudaGetLastError()));
+        printf("second read: %s\n", cudaGetErrorName(cudaGetLastError()));
+        while (count-- > 0)
+            RT(cudaFree(pieces[count]));
+    }
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"retry", retry}, {"async", retry_async}, {"real", real}, {"earlier", earlier}, {"exhaust", exhaust}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        if (argc > 1 && strcmp(argv[1], cases[i].name) == 0)
+            cases[i].run();
+    return 0;
+}

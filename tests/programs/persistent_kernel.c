@@ -1,0 +1,82 @@
+/*
+ * A kernel that waits for a later one on another stream, with an allocation between the two launches.
+ *
+ * It runs on the bare driver, since cudaMalloc waits for nothing and orders nothing. It hangs if an allocation makes the second
+ * stream wait for work that was submitted after the free. Argument: wait-value (the waiting kernel is a queued wait) or
+ * host-function.
+ */
+#include "driver.h"
+
+#define PATIENCE_MS 3000
+#define SIZE (4 * MIB)
+
+static unsigned *flag; /* pinned, so its host address is its device address too */
+
+static void CUDA_CB spin_until_set(void *unused) {
+    (void)unused;
+    double end = now_ms() + PATIENCE_MS + 500;
+    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) == 0 && now_ms() < end)
+        sleep_ms(1);
+}
+
+static void CUDA_CB set(void *unused) {
+    (void)unused;
+    __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+}
+
+static void launch_waiter(CUstream stream, bool host_function) {
+    if (host_function)
+        CU(cuLaunchHostFunc(stream, spin_until_set, NULL));
+    else
+        CU(cuStreamWaitValue32(stream, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
+}
+
+static void launch_setter(CUstream stream, bool host_function) {
+    if (host_function)
+        CU(cuLaunchHostFunc(stream, set, NULL));
+    else
+        CU(cuStreamWriteValue32(stream, (CUdeviceptr)flag, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+}
+
+static bool finishes(CUstream stream) {
+    double end = now_ms() + PATIENCE_MS;
+    while (now_ms() < end) {
+        CUresult state = cuStreamQuery(stream);
+        if (state == CUDA_SUCCESS)
+            return true;
+        if (state != CUDA_ERROR_NOT_READY)
+            CU(state);
+        sleep_ms(1);
+    }
+    return false;
+}
+
+int main(int argc, char **argv) {
+    bool host_function = argc > 1 && strcmp(argv[1], "host-function") == 0;
+    CUdeviceptr freed[4], block[4];
+    use_primary(0);
+    CU(cuMemHostAlloc((void **)&flag, sizeof *flag, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    *flag = 0;
+    CUstream busy = new_stream(CU_STREAM_NON_BLOCKING), waiter = new_stream(CU_STREAM_NON_BLOCKING);
+    CUstream setter = new_stream(CU_STREAM_NON_BLOCKING);
+
+    for (size_t i = 0; i < COUNT_OF(freed); i++) {
+        CU(cuMemAlloc(&freed[i], SIZE));
+        slow_fill(freed[i], 1, SIZE, busy, KERNEL_MS / 4);
+    }
+    for (size_t i = 0; i < COUNT_OF(freed); i++)
+        CU(cuMemFree(freed[i]));
+    launch_waiter(waiter, host_function);
+    for (size_t i = 0; i < COUNT_OF(block); i++)
+        CU(cuMemAlloc(&block[i], SIZE));
+    launch_setter(setter, host_function);
+
+    bool finished = finishes(waiter);
+    /* Let a faulty order go, so that the machine is not left with a kernel that never ends. */
+    set(NULL);
+    CU(cuCtxSynchronize());
+    for (size_t i = 0; i < COUNT_OF(block); i++)
+        CU(cuMemFree(block[i]));
+    printf("finished: %s\n", yes_no(finished));
+    return 0;
+}

@@ -1,0 +1,109 @@
+# The integration tests: tiny CUDA programs (tests/programs), built for the simulated driver or, with CUPLUG_TEST_DRIVER=gpu, for the
+# real one, and the bats files that drive them (tests/bats).
+#
+#   make programs         builds $(BUILD)/programs (or programs-gpu): <program>.<variant>
+#   make check-bats       runs tests/bats; leaves "<passed> <failed> <skipped>" in $(BUILD)/check/bats.count
+#   make check-gpu-bats   the same on the real driver; counts in $(BUILD)/check/gpu-bats.count
+
+CUPLUG_TEST_DRIVER ?= sim
+BUILD_DEBUG        ?= $(BUILD)/debug
+
+sim_dir      := $(BUILD)/sim
+programs_dir := $(BUILD)/programs$(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),-gpu)
+fake_dir     := $(BUILD)/fake
+
+# The real runtime lies beside its headers; only libcuda's name matters at link time, so the simulated one serves in both cases.
+cuda_lib := $(dir $(firstword $(wildcard $(foreach d,lib64 lib targets/$(shell uname -m)-linux/lib,$(CUDA_INC)/../$(d)/libcudart.so.1[3-9]))))
+ifeq ($(CUPLUG_TEST_DRIVER),gpu)
+cudart_shared := $(firstword $(wildcard $(cuda_lib)libcudart.so.1[3-9]))
+cudart_static := $(cuda_lib)libcudart_static.a
+else
+cudart_shared := $(sim_dir)/libcudart.so.13
+cudart_static := $(sim_dir)/libcudart_static.a
+endif
+libcuda        := $(sim_dir)/libcuda.so.1
+system_libs    := -ldl -lpthread -lrt
+per_thread     := -DCUDA_API_PER_THREAD_DEFAULT_STREAM
+program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF $@.d -MT $@
+
+runtime_programs := runtime_kinds free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
+  capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
+  quiet_output
+driver_programs  := persistent_kernel contexts no_context free_unknown zero_size_driver rendezvous
+plain_programs   := plugin_host fork_before next_threads lookup_probe
+linked_programs  := forwarding_main next_lookup next_alone
+reaches          := link link-ptds dlsym dlsym-ptds getproc1 getproc1-ptds getproc2 getproc2-ptds deep1 deep2 entrypoint entrypoint-version
+libraries        := forwarding_outer forwarding_inner next_first next_second bypass
+plugins          := plugin_shared plugin_static $(if $(filter sim,$(CUPLUG_TEST_DRIVER)),plugin_cudart12)
+
+programs := $(addprefix $(programs_dir)/, \
+  $(foreach v,shared static ptds static-ptds,$(addsuffix .$(v),$(runtime_programs))) $(addsuffix .link,$(driver_programs)) \
+  $(addprefix driver_kinds.,$(reaches)) $(plain_programs) $(linked_programs) $(addsuffix .so,$(libraries) $(plugins)))
+
+.PHONY: programs check-bats check-gpu-bats
+programs: sim $(programs) $(fake_dir)/libcuda.so.1
+
+$(programs_dir):
+	@mkdir -p $@
+
+# A runtime program: with the shared and the static runtime, and with per-thread default streams.
+$(programs_dir)/%.shared: tests/programs/%.c $(cudart_shared) | $(programs_dir)
+	$(CC) $(program_cflags) $< $(cudart_shared) $(system_libs) -o $@
+$(programs_dir)/%.ptds: tests/programs/%.c $(cudart_shared) | $(programs_dir)
+	$(CC) $(program_cflags) $(per_thread) $< $(cudart_shared) $(system_libs) -o $@
+$(programs_dir)/%.static: tests/programs/%.c $(cudart_static) | $(programs_dir)
+	$(CC) $(program_cflags) $< $(cudart_static) $(system_libs) -o $@
+$(programs_dir)/%.static-ptds: tests/programs/%.c $(cudart_static) | $(programs_dir)
+	$(CC) $(program_cflags) $(per_thread) $< $(cudart_static) $(system_libs) -o $@
+
+# A driver program linked to the driver's library.
+$(programs_dir)/%.link: tests/programs/%.c $(libcuda) | $(programs_dir)
+	$(CC) $(program_cflags) $< $(libcuda) $(system_libs) -o $@
+
+# driver_kinds.<way of reaching the driver>
+reach_source = $(if $(filter deep%,$1),getproc,$(patsubst %1,%,$(patsubst %2,%,$(firstword $(subst -, ,$1)))))
+reach_flags  = $(if $(findstring ptds,$1),$(per_thread)) $(if $(findstring 1,$1),-DVERSIONED=1) $(if $(findstring 2,$1),-DVERSIONED=2) \
+  $(if $(filter deep%,$1),-DDEPTH=3) $(if $(filter %-version,$1),-DBY_VERSION)
+reach_libs   = $(if $(filter link%,$1),$(libcuda)) $(if $(filter entrypoint%,$1),$(cudart_shared))
+$(addprefix $(programs_dir)/driver_kinds.,$(reaches)): $(programs_dir)/driver_kinds.%: tests/programs/driver_kinds.c \
+  $(wildcard tests/programs/reach_*.c) tests/programs/driver_table.def $(libcuda) $(cudart_shared) | $(programs_dir)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs $(call reach_flags,$*) $< tests/programs/reach_$(call reach_source,$*).c \
+	  $(call reach_libs,$*) $(system_libs) -o $@
+
+# Programs and libraries that are about the loader.
+$(addprefix $(programs_dir)/,$(plain_programs)): $(programs_dir)/%: tests/programs/%.c | $(programs_dir)
+	$(CC) $(program_cflags) $< $(system_libs) -o $@
+$(programs_dir)/forwarding_main: tests/programs/forwarding_main.c $(programs_dir)/forwarding_outer.so
+	$(CC) $(program_cflags) -Wl,-rpath,'$$ORIGIN' $^ -o $@
+$(programs_dir)/next_lookup: tests/programs/next_lookup.c $(programs_dir)/next_first.so $(programs_dir)/next_second.so
+	$(CC) $(program_cflags) -Wl,-rpath,'$$ORIGIN' -Wl,--no-as-needed $^ -o $@
+$(programs_dir)/next_alone: tests/programs/next_lookup.c $(programs_dir)/next_first.so
+	$(CC) $(program_cflags) -Wl,-rpath,'$$ORIGIN' -Wl,--no-as-needed $^ -o $@
+$(addprefix $(programs_dir)/,$(addsuffix .so,$(libraries))): $(programs_dir)/%.so: tests/programs/%.c | $(programs_dir)
+	$(CC) $(program_cflags) -fPIC -shared -Wl,-soname,$*.so $< -ldl -o $@
+
+# Plugins that bring a runtime: the shared one, an older shared one, a copy of their own.
+plugin_cflags  = $(program_cflags) -DPLUGIN -fPIC -shared -fvisibility=hidden
+$(programs_dir)/plugin_shared.so: tests/programs/runtime_kinds.c $(cudart_shared) | $(programs_dir)
+	$(CC) $(plugin_cflags) $< $(cudart_shared) $(system_libs) -o $@
+$(programs_dir)/plugin_cudart12.so: tests/programs/runtime_kinds.c $(sim_dir)/libcudart.so.12 | $(programs_dir)
+	$(CC) $(plugin_cflags) $< $(sim_dir)/libcudart.so.12 $(system_libs) -o $@
+$(programs_dir)/plugin_static.so: tests/programs/runtime_kinds.c $(cudart_static) | $(programs_dir)
+	$(CC) $(plugin_cflags) -Wl,--exclude-libs,ALL $< $(cudart_static) $(system_libs) -o $@
+
+# The fake driver. Without sanitizers, as the tests link it again, each time with one symbol less.
+$(fake_dir)/%.o: tests/programs/%.c tests/programs/program.h shim/hooks.def
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) -O1 -g -fPIC -Itests/programs -c $< -o $@
+$(fake_dir)/libcuda.so.1: $(fake_dir)/fake_driver.o $(fake_dir)/fake_driver_stubs.o
+	$(CC) -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 $^ $(system_libs) -o $@
+
+check-bats: lib programs
+	@$(MAKE) --no-print-directory DEBUG=1 BUILD=$(BUILD_DEBUG) lib
+	BUILD=$(BUILD) BUILD_DEBUG=$(BUILD_DEBUG) CUPLUG_TEST_DRIVER=$(CUPLUG_TEST_DRIVER) CUDA_LIB=$(cuda_lib) CC="$(CC)" \
+	  tests/bats/run $(BUILD)/check/$(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),gpu-)bats $(BATS_FILES)
+
+check-gpu-bats:
+	@$(MAKE) --no-print-directory CUPLUG_TEST_DRIVER=gpu check-bats
+
+-include $(wildcard $(programs_dir)/*.d)

@@ -1,0 +1,15 @@
+# Unit tests: parts of the shim linked into a program, without preloading and without a driver.
+
+unit_tests := $(BUILD)/unit/live_test $(BUILD)/unit/heap_test
+
+$(BUILD)/unit/live_test: tests/unit/live_test.c tests/unit/unit.h $(BUILD)/obj/shim/live.o $(BUILD)/obj/shim/pages.o
+$(BUILD)/unit/heap_test: tests/unit/heap_test.c tests/unit/unit.h $(BUILD)/obj/backends/heap.o $(BUILD)/obj/backends/heap_tree.o $(BUILD)/obj/shim/pages.o
+$(unit_tests):
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) -lpthread
+
+.PHONY: check-unit
+check-unit: $(unit_tests)
+	@mkdir -p $(BUILD)/check
+	@for test in $(unit_tests); do $$test || echo "not ok $$test: status $$?"; done | tee $(BUILD)/check/unit.log
+	@awk '/^ok /{p++} /^not ok /{f++} END {print p+0, f+0, 0}' $(BUILD)/check/unit.log > $(BUILD)/check/unit.count
