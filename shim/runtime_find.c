@@ -31,6 +31,7 @@ static int site_count;
 static struct known *known;
 static struct cuplug_slab slab = {.object_size = sizeof(struct known)};
 static _Atomic unsigned long long unloads_seen;
+static _Atomic bool forked; /* the loader's lock may be held by a thread that this process does not have: walk no list */
 
 static int read_unloads(struct dl_phdr_info *info, size_t size, void *unloads) {
     (void)size;
@@ -41,6 +42,8 @@ static int read_unloads(struct dl_phdr_info *info, size_t size, void *unloads) {
 static unsigned long long unloads(void) {
     unsigned long long count = 0;
 
+    if (atomic_load_explicit(&forked, memory_order_relaxed))
+        return atomic_load_explicit(&unloads_seen, memory_order_relaxed);
     dl_iterate_phdr(read_unloads, &count);
     return count;
 }
@@ -159,4 +162,5 @@ const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) 
 
 void cuplug_runtime_after_fork(void) {
     site_lock = (struct cuplug_lock){0};
+    atomic_store_explicit(&forked, true, memory_order_relaxed);
 }
