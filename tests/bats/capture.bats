@@ -2,10 +2,6 @@
 
 load helpers/load
 
-setup() {
-  [ "$CUPLUG_TEST_DRIVER" != sim ] || skip "the simulated driver's stream captures are not complete yet"
-}
-
 # assert_nothing_spoiled EXPECTED OUTPUT: what ended well on the bare driver ends well here, with the same answers; the rest may be better.
 assert_nothing_spoiled() {
   local line

@@ -18,7 +18,7 @@ static bool stopped(void) {
 static void *churn(void *argument) {
     uint32_t state = 77 + (uint32_t)(intptr_t)argument;
     cudaStream_t stream = new_stream(cudaStreamNonBlocking);
-    while (!stopped()) {
+    for (unsigned round = 1; !stopped(); round++) {
         void *memory;
         size_t size = 1 + next_random(&state) % SIZE;
         if (next_random(&state) % 2) {
@@ -30,6 +30,8 @@ static void *churn(void *argument) {
             RT(cudaMemsetAsync(memory, 2, size, stream));
             RT(cudaFreeAsync(memory, stream));
         }
+        if (round % 256 == 0) /* a free need not wait, so nothing else bounds what is queued here */
+            RT(cudaStreamSynchronize(stream));
     }
     RT(cudaStreamSynchronize(stream));
     RT(cudaStreamDestroy(stream));
