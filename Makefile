@@ -62,7 +62,7 @@ check:
 	@scripts/setup packages
 	@rm -rf $(BUILD)/check
 	@$(MAKE) --no-print-directory lib sim
-	@$(MAKE) --no-print-directory -k check-unit check-bats; tests/count $(BUILD)/check
+	@$(MAKE) --no-print-directory -k check-unit check-sim check-bats; tests/count $(BUILD)/check
 
 # What CI runs: the same, and the library built with a second compiler.
 .PHONY: check-all

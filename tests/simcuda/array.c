@@ -12,20 +12,21 @@ struct array {
 };
 static struct array *arrays;
 
-static size_t element(CUarray_format format)
-{
+static size_t element(CUarray_format format) {
     switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8: return 1;
+    case CU_AD_FORMAT_SIGNED_INT8:
+        return 1;
     case CU_AD_FORMAT_UNSIGNED_INT16:
     case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF: return 2;
-    default: return 4;
+    case CU_AD_FORMAT_HALF:
+        return 2;
+    default:
+        return 4;
     }
 }
 
-CUresult sim_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *desc)
-{
+CUresult sim_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
     if (!out || !desc || desc->Width == 0 || desc->NumChannels == 0 || desc->NumChannels > 4)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -50,17 +51,15 @@ CUresult sim_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *des
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *desc)
-{
+CUresult sim_cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *desc) {
     if (!desc)
         return CUDA_ERROR_INVALID_VALUE;
-    CUDA_ARRAY3D_DESCRIPTOR d = {.Width = desc->Width, .Height = desc->Height, .Format = desc->Format,
-                                 .NumChannels = desc->NumChannels};
+    CUDA_ARRAY3D_DESCRIPTOR d = {
+        .Width = desc->Width, .Height = desc->Height, .Format = desc->Format, .NumChannels = desc->NumChannels};
     return sim_cuArray3DCreate_v2(out, &d);
 }
 
-CUresult sim_cuArrayDestroy(CUarray handle)
-{
+CUresult sim_cuArrayDestroy(CUarray handle) {
     sim_lock();
     struct array **link = &arrays;
     while (*link && (CUarray)*link != handle)

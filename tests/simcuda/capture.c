@@ -11,8 +11,7 @@
 
 static struct sim_capture *captures;
 
-static struct sim_capture *find(unsigned long long id)
-{
+static struct sim_capture *find(unsigned long long id) {
     struct sim_capture *c = captures;
     while (c && c->id != id)
         c = c->next;
@@ -21,8 +20,7 @@ static struct sim_capture *find(unsigned long long id)
 
 /* --- rules ------------------------------------------------------------------------------------------------------------ */
 
-CUresult sim_capture_guard(struct sim_ctx *ctx)
-{
+CUresult sim_capture_guard(struct sim_ctx *ctx) {
     (void)ctx; /* a global capture concerns the whole process */
     if (!captures)
         return CUDA_SUCCESS;
@@ -41,8 +39,7 @@ CUresult sim_capture_guard(struct sim_ctx *ctx)
     return r;
 }
 
-CUresult sim_capture_fence(struct sim_ctx *ctx)
-{
+CUresult sim_capture_fence(struct sim_ctx *ctx) {
     CUresult r = CUDA_SUCCESS;
     for (struct sim_capture *c = captures; c; c = c->next)
         if (sim_ctx_root(c->ctx) == sim_ctx_root(ctx)) {
@@ -52,10 +49,12 @@ CUresult sim_capture_fence(struct sim_ctx *ctx)
     return r;
 }
 
-struct implicit { struct sim_ctx *ctx; bool spoil, found; };
+struct implicit {
+    struct sim_ctx *ctx;
+    bool spoil, found;
+};
 
-static void blocking_capture(struct sim_stream *stream, void *arg)
-{
+static void blocking_capture(struct sim_stream *stream, void *arg) {
     struct implicit *query = arg;
     if (!stream->capture || (stream->flags & CU_STREAM_NON_BLOCKING) || sim_ctx_root(stream->ctx) != query->ctx)
         return;
@@ -64,8 +63,7 @@ static void blocking_capture(struct sim_stream *stream, void *arg)
         stream->capture->invalid = true;
 }
 
-static CUresult implicit(struct sim_stream *stream, bool spoil)
-{
+static CUresult implicit(struct sim_stream *stream, bool spoil) {
     if (!captures || stream->type != SIM_LEGACY)
         return CUDA_SUCCESS;
     struct implicit query = {.ctx = sim_ctx_root(stream->ctx), .spoil = spoil};
@@ -73,10 +71,11 @@ static CUresult implicit(struct sim_stream *stream, bool spoil)
     return query.found ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
 }
 
-CUresult sim_capture_implicit(struct sim_stream *stream) { return implicit(stream, true); }
+CUresult sim_capture_implicit(struct sim_stream *stream) {
+    return implicit(stream, true);
+}
 
-CUresult sim_capture_sync(struct sim_stream *stream)
-{
+CUresult sim_capture_sync(struct sim_stream *stream) {
     if (stream->capture) {
         stream->capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -87,8 +86,7 @@ CUresult sim_capture_sync(struct sim_stream *stream)
 
 /* --- recording -------------------------------------------------------------------------------------------------------- */
 
-static void set_deps(struct sim_stream *stream, struct sim_node *const *deps, size_t count)
-{
+static void set_deps(struct sim_stream *stream, struct sim_node *const *deps, size_t count) {
     if (count > stream->cap_room) {
         stream->cap_room = count;
         stream->cap_deps = realloc(stream->cap_deps, count * sizeof(*stream->cap_deps));
@@ -98,8 +96,7 @@ static void set_deps(struct sim_stream *stream, struct sim_node *const *deps, si
     stream->cap_ndeps = count;
 }
 
-static void add_deps(struct sim_stream *stream, struct sim_node *const *deps, size_t count)
-{
+static void add_deps(struct sim_stream *stream, struct sim_node *const *deps, size_t count) {
     size_t n = stream->cap_ndeps;
     struct sim_node **all = malloc((n + count + 1) * sizeof(*all));
     if (n)
@@ -115,8 +112,7 @@ static void add_deps(struct sim_stream *stream, struct sim_node *const *deps, si
     free(all);
 }
 
-CUresult sim_capture_add(struct sim_stream *stream, const struct sim_work *work, struct sim_node **out)
-{
+CUresult sim_capture_add(struct sim_stream *stream, const struct sim_work *work, struct sim_node **out) {
     if (stream->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     struct sim_node *node = sim_graph_add(stream->capture->graph, work, stream->cap_deps, stream->cap_ndeps);
@@ -126,8 +122,7 @@ CUresult sim_capture_add(struct sim_stream *stream, const struct sim_work *work,
     return CUDA_SUCCESS;
 }
 
-CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event, bool external)
-{
+CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event, bool external) {
     if (external) {
         struct sim_work work = {.kind = SIM_NODE_RECORD, .event = {event}};
         return sim_capture_add(stream, &work, NULL);
@@ -143,8 +138,7 @@ CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event, 
     return CUDA_SUCCESS;
 }
 
-CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event, bool external, bool *handled)
-{
+CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event, bool external, bool *handled) {
     struct sim_capture *own = stream->capture, *other = event->capture ? find(event->capture) : NULL;
     *handled = own || event->capture;
     if (own && own->invalid)
@@ -181,16 +175,14 @@ CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event, bo
 
 /* --- beginning and ending ------------------------------------------------------------------------------------------------ */
 
-static void leave(struct sim_stream *stream, void *arg)
-{
+static void leave(struct sim_stream *stream, void *arg) {
     if (stream->capture == arg) {
         stream->capture = NULL;
         stream->cap_ndeps = 0;
     }
 }
 
-static void finish(struct sim_capture *capture, bool keep_graph)
-{
+static void finish(struct sim_capture *capture, bool keep_graph) {
     struct sim_capture **link = &captures;
     while (*link != capture)
         link = &(*link)->next;
@@ -201,8 +193,7 @@ static void finish(struct sim_capture *capture, bool keep_graph)
     free(capture);
 }
 
-void sim_capture_forget_stream(struct sim_stream *stream)
-{
+void sim_capture_forget_stream(struct sim_stream *stream) {
     struct sim_capture *capture = stream->capture;
     stream->capture = NULL;
     if (capture->origin == stream)
@@ -212,8 +203,7 @@ void sim_capture_forget_stream(struct sim_stream *stream)
 }
 
 static CUresult begin(CUstream handle, CUstreamCaptureMode mode, struct sim_graph *graph, struct sim_node *const *deps,
-                      size_t count)
-{
+                      size_t count) {
     if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_stream *stream;
@@ -240,20 +230,17 @@ static CUresult begin(CUstream handle, CUstreamCaptureMode mode, struct sim_grap
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
-{
+CUresult sim_cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     sim_lock();
     return sim_unlock_return(begin(handle, mode, NULL, NULL, 0));
 }
 
-CUresult sim_cuStreamBeginCapture(CUstream handle)
-{
+CUresult sim_cuStreamBeginCapture(CUstream handle) {
     return sim_cuStreamBeginCapture_v2(handle, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 CUresult sim_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode *deps,
-                                         const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
-{
+                                         const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
     (void)edges;
     sim_lock();
     struct sim_graph *graph = sim_graph_check(graph_handle);
@@ -262,8 +249,7 @@ CUresult sim_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, 
     return sim_unlock_return(begin(handle, mode, graph, (struct sim_node *const *)deps, count));
 }
 
-static void mark_ancestors(struct sim_node *node)
-{
+static void mark_ancestors(struct sim_node *node) {
     if (node->mark)
         return;
     node->mark = true;
@@ -272,8 +258,7 @@ static void mark_ancestors(struct sim_node *node)
 }
 
 /* Everything that was captured must lead to what the origin stream last saw. */
-static bool joined(struct sim_capture *capture)
-{
+static bool joined(struct sim_capture *capture) {
     struct sim_graph *graph = capture->graph;
     for (size_t i = 0; i < graph->nodes; i++)
         graph->node[i]->mark = false;
@@ -285,8 +270,7 @@ static bool joined(struct sim_capture *capture)
     return all || capture->borrowed;
 }
 
-CUresult sim_cuStreamEndCapture(CUstream handle, CUgraph *out)
-{
+CUresult sim_cuStreamEndCapture(CUstream handle, CUgraph *out) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -314,16 +298,14 @@ CUresult sim_cuStreamEndCapture(CUstream handle, CUgraph *out)
     return sim_unlock_return(r);
 }
 
-static CUstreamCaptureStatus status_of(const struct sim_stream *stream)
-{
+static CUstreamCaptureStatus status_of(const struct sim_stream *stream) {
     if (!stream->capture)
         return CU_STREAM_CAPTURE_STATUS_NONE;
     return stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
 CUresult sim_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                       const CUgraphNode **deps, const CUgraphEdgeData **edges, size_t *count)
-{
+                                       const CUgraphNode **deps, const CUgraphEdgeData **edges, size_t *count) {
     if (!status)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -350,23 +332,19 @@ CUresult sim_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *s
 }
 
 CUresult sim_cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                       const CUgraphNode **deps, size_t *count)
-{
+                                       const CUgraphNode **deps, size_t *count) {
     return sim_cuStreamGetCaptureInfo_v3(handle, status, id, graph, deps, NULL, count);
 }
 
-CUresult sim_cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id)
-{
+CUresult sim_cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id) {
     return sim_cuStreamGetCaptureInfo_v3(handle, status, id, NULL, NULL, NULL, NULL);
 }
 
-CUresult sim_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
-{
+CUresult sim_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     return sim_cuStreamGetCaptureInfo_v3(handle, status, NULL, NULL, NULL, NULL, NULL);
 }
 
-CUresult sim_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
+CUresult sim_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     if (!mode || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_thread *self = sim_self();

@@ -9,17 +9,17 @@
 
 #include <stdlib.h>
 
-struct sim_ctx *sim_ctx_root(struct sim_ctx *ctx) { return ctx->green ? ctx->parent : ctx; }
+struct sim_ctx *sim_ctx_root(struct sim_ctx *ctx) {
+    return ctx->green ? ctx->parent : ctx;
+}
 
-CUresult sim_ctx_usable(struct sim_ctx *ctx)
-{
+CUresult sim_ctx_usable(struct sim_ctx *ctx) {
     if (!ctx->live)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return sim_ctx_root(ctx)->sticky;
 }
 
-CUresult sim_current(struct sim_ctx **out)
-{
+CUresult sim_current(struct sim_ctx **out) {
     struct sim_thread *self = sim_self();
     if (self->depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -32,16 +32,14 @@ CUresult sim_current(struct sim_ctx **out)
     return sim_ctx_usable(ctx);
 }
 
-CUresult sim_ctx_resolve(CUcontext handle, struct sim_ctx **ctx)
-{
+CUresult sim_ctx_resolve(CUcontext handle, struct sim_ctx **ctx) {
     if (!handle)
         return sim_current(ctx);
     *ctx = sim_ctx_check(handle);
     return *ctx ? sim_ctx_usable(*ctx) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-static void start(struct sim_ctx *ctx, int device, unsigned flags)
-{
+static void start(struct sim_ctx *ctx, int device, unsigned flags) {
     ctx->live = true;
     ctx->device = device;
     ctx->flags = flags;
@@ -51,8 +49,7 @@ static void start(struct sim_ctx *ctx, int device, unsigned flags)
     ctx->id = ++ids;
 }
 
-static void end(struct sim_ctx *ctx)
-{
+static void end(struct sim_ctx *ctx) {
     ctx->freeing++;
     sim_ctx_drain(ctx);
     sim_ctx_close_handles(ctx);
@@ -71,12 +68,13 @@ static void end(struct sim_ctx *ctx)
         sim_ctx_drop(ctx);
 }
 
-static bool valid(CUdevice device) { return device >= 0 && device < sim.devices; }
+static bool valid(CUdevice device) {
+    return device >= 0 && device < sim.devices;
+}
 
 /* --- the calling thread's stack --- */
 
-static CUresult push(struct sim_ctx *ctx)
-{
+static CUresult push(struct sim_ctx *ctx) {
     struct sim_thread *self = sim_self();
     if (self->depth == (int)(sizeof(self->stack) / sizeof(self->stack[0])))
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -85,15 +83,13 @@ static CUresult push(struct sim_ctx *ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuCtxPushCurrent_v2(CUcontext handle)
-{
+CUresult sim_cuCtxPushCurrent_v2(CUcontext handle) {
     sim_lock();
     struct sim_ctx *ctx = sim_ctx_check(handle);
     return sim_unlock_return(ctx ? push(ctx) : CUDA_ERROR_INVALID_CONTEXT);
 }
 
-CUresult sim_cuCtxPopCurrent_v2(CUcontext *out)
-{
+CUresult sim_cuCtxPopCurrent_v2(CUcontext *out) {
     struct sim_thread *self = sim_self();
     if (self->depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -103,11 +99,14 @@ CUresult sim_cuCtxPopCurrent_v2(CUcontext *out)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuCtxPushCurrent(CUcontext handle) { return sim_cuCtxPushCurrent_v2(handle); }
-CUresult sim_cuCtxPopCurrent(CUcontext *out) { return sim_cuCtxPopCurrent_v2(out); }
+CUresult sim_cuCtxPushCurrent(CUcontext handle) {
+    return sim_cuCtxPushCurrent_v2(handle);
+}
+CUresult sim_cuCtxPopCurrent(CUcontext *out) {
+    return sim_cuCtxPopCurrent_v2(out);
+}
 
-CUresult sim_cuCtxSetCurrent(CUcontext handle)
-{
+CUresult sim_cuCtxSetCurrent(CUcontext handle) {
     struct sim_thread *self = sim_self();
     sim_lock();
     struct sim_ctx *ctx = handle ? sim_ctx_check(handle) : NULL;
@@ -118,8 +117,7 @@ CUresult sim_cuCtxSetCurrent(CUcontext handle)
     return sim_unlock_return(ctx ? push(ctx) : CUDA_SUCCESS);
 }
 
-CUresult sim_cuCtxGetCurrent(CUcontext *out)
-{
+CUresult sim_cuCtxGetCurrent(CUcontext *out) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_thread *self = sim_self();
@@ -129,8 +127,7 @@ CUresult sim_cuCtxGetCurrent(CUcontext *out)
 
 /* --- questions about one context --- */
 
-CUresult sim_cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
-{
+CUresult sim_cuCtxGetDevice_v2(CUdevice *device, CUcontext handle) {
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -141,10 +138,11 @@ CUresult sim_cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuCtxGetDevice(CUdevice *device) { return sim_cuCtxGetDevice_v2(device, NULL); }
+CUresult sim_cuCtxGetDevice(CUdevice *device) {
+    return sim_cuCtxGetDevice_v2(device, NULL);
+}
 
-CUresult sim_cuCtxGetId(CUcontext handle, unsigned long long *id)
-{
+CUresult sim_cuCtxGetId(CUcontext handle, unsigned long long *id) {
     if (!id)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -155,8 +153,7 @@ CUresult sim_cuCtxGetId(CUcontext handle, unsigned long long *id)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuCtxGetFlags(unsigned *flags)
-{
+CUresult sim_cuCtxGetFlags(unsigned *flags) {
     if (!flags)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -167,8 +164,7 @@ CUresult sim_cuCtxGetFlags(unsigned *flags)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuCtxGetApiVersion(CUcontext handle, unsigned *version)
-{
+CUresult sim_cuCtxGetApiVersion(CUcontext handle, unsigned *version) {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -179,8 +175,7 @@ CUresult sim_cuCtxGetApiVersion(CUcontext handle, unsigned *version)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
+CUresult sim_cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     if (least)
         *least = 0;
     if (greatest)
@@ -188,8 +183,7 @@ CUresult sim_cuCtxGetStreamPriorityRange(int *least, int *greatest)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuCtxSynchronize_v2(CUcontext handle)
-{
+CUresult sim_cuCtxSynchronize_v2(CUcontext handle) {
     sim_lock();
     struct sim_ctx *ctx;
     CUresult r = sim_ctx_resolve(handle, &ctx);
@@ -203,12 +197,13 @@ CUresult sim_cuCtxSynchronize_v2(CUcontext handle)
     return sim_unlock_return(root->sticky);
 }
 
-CUresult sim_cuCtxSynchronize(void) { return sim_cuCtxSynchronize_v2(NULL); }
+CUresult sim_cuCtxSynchronize(void) {
+    return sim_cuCtxSynchronize_v2(NULL);
+}
 
 /* --- making and ending --- */
 
-CUresult sim_cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
-{
+CUresult sim_cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
@@ -220,26 +215,22 @@ CUresult sim_cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
     return sim_unlock_return(push(ctx));
 }
 
-CUresult sim_cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int count, unsigned flags, CUdevice device)
-{
+CUresult sim_cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int count, unsigned flags, CUdevice device) {
     if (count < 0 || (count > 0 && !params))
         return CUDA_ERROR_INVALID_VALUE;
     return sim_cuCtxCreate_v2(out, flags, device);
 }
 
-CUresult sim_cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned flags, CUdevice device)
-{
+CUresult sim_cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned flags, CUdevice device) {
     (void)params;
     return sim_cuCtxCreate_v2(out, flags, device);
 }
 
-CUresult sim_cuCtxCreate(CUcontext *out, unsigned flags, CUdevice device)
-{
+CUresult sim_cuCtxCreate(CUcontext *out, unsigned flags, CUdevice device) {
     return sim_cuCtxCreate_v2(out, flags, device);
 }
 
-CUresult sim_cuCtxDestroy_v2(CUcontext handle)
-{
+CUresult sim_cuCtxDestroy_v2(CUcontext handle) {
     struct sim_thread *self = sim_self();
     sim_lock();
     struct sim_ctx *ctx = sim_ctx_check(handle);
@@ -251,11 +242,12 @@ CUresult sim_cuCtxDestroy_v2(CUcontext handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuCtxDestroy(CUcontext handle) { return sim_cuCtxDestroy_v2(handle); }
+CUresult sim_cuCtxDestroy(CUcontext handle) {
+    return sim_cuCtxDestroy_v2(handle);
+}
 
 /* A usage count from CUDA 2; cuCtxDetach at zero destroys. */
-CUresult sim_cuCtxAttach(CUcontext *out, unsigned flags)
-{
+CUresult sim_cuCtxAttach(CUcontext *out, unsigned flags) {
     if (!out || flags)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -268,8 +260,7 @@ CUresult sim_cuCtxAttach(CUcontext *out, unsigned flags)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuCtxDetach(CUcontext handle)
-{
+CUresult sim_cuCtxDetach(CUcontext handle) {
     sim_lock();
     struct sim_ctx *ctx = sim_ctx_check(handle);
     bool last = ctx && ctx->references-- == 0;
@@ -279,8 +270,7 @@ CUresult sim_cuCtxDetach(CUcontext handle)
     return last ? sim_cuCtxDestroy_v2(handle) : CUDA_SUCCESS;
 }
 
-CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
-{
+CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(ordinal))
@@ -299,8 +289,7 @@ CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-static CUresult primary_end(CUdevice ordinal, bool reset)
-{
+static CUresult primary_end(CUdevice ordinal, bool reset) {
     if (!valid(ordinal))
         return CUDA_ERROR_INVALID_DEVICE;
     sim_lock();
@@ -316,13 +305,20 @@ static CUresult primary_end(CUdevice ordinal, bool reset)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuDevicePrimaryCtxRelease_v2(CUdevice device) { return primary_end(device, false); }
-CUresult sim_cuDevicePrimaryCtxRelease(CUdevice device) { return primary_end(device, false); }
-CUresult sim_cuDevicePrimaryCtxReset_v2(CUdevice device) { return primary_end(device, true); }
-CUresult sim_cuDevicePrimaryCtxReset(CUdevice device) { return primary_end(device, true); }
+CUresult sim_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return primary_end(device, false);
+}
+CUresult sim_cuDevicePrimaryCtxRelease(CUdevice device) {
+    return primary_end(device, false);
+}
+CUresult sim_cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    return primary_end(device, true);
+}
+CUresult sim_cuDevicePrimaryCtxReset(CUdevice device) {
+    return primary_end(device, true);
+}
 
-CUresult sim_cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
-{
+CUresult sim_cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
     if (!flags || !active)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
@@ -333,8 +329,7 @@ CUresult sim_cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *a
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags)
-{
+CUresult sim_cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
     if (!valid(device))
         return CUDA_ERROR_INVALID_DEVICE;
     sim_lock();
@@ -344,7 +339,6 @@ CUresult sim_cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags)
-{
+CUresult sim_cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags) {
     return sim_cuDevicePrimaryCtxSetFlags_v2(device, flags);
 }

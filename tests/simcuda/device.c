@@ -16,10 +16,11 @@ struct sim_state sim = {
 };
 
 static pthread_key_t thread_key;
+static struct sim_thread *threads; /* all of them: leak checkers do not look into every library's thread-local storage */
+static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 
-static void thread_gone(void *arg)
-{
+static void thread_gone(void *arg) {
     struct sim_thread *self = arg;
     sim_lock();
     for (int i = 0; i < sim.devices; i++)
@@ -29,34 +30,45 @@ static void thread_gone(void *arg)
                 sim_stream_destroy(stream);
         }
     sim_unlock();
+    pthread_mutex_lock(&threads_lock);
+    struct sim_thread **link = &threads;
+    while (*link != self)
+        link = &(*link)->next;
+    *link = self->next;
+    pthread_mutex_unlock(&threads_lock);
     free(self);
 }
 
-static void make_key(void) { pthread_key_create(&thread_key, thread_gone); }
+static void make_key(void) {
+    pthread_key_create(&thread_key, thread_gone);
+}
 
-struct sim_thread *sim_self(void)
-{
+struct sim_thread *sim_self(void) {
     static __thread struct sim_thread *self;
-    static unsigned long long threads;
+    static unsigned long long ids;
     if (!self) {
         pthread_once(&thread_once, make_key);
         self = calloc(1, sizeof(*self));
-        self->id = __atomic_add_fetch(&threads, 1, __ATOMIC_RELAXED);
+        pthread_mutex_lock(&threads_lock);
+        self->id = ++ids;
+        self->next = threads;
+        threads = self;
+        pthread_mutex_unlock(&threads_lock);
         pthread_setspecific(thread_key, self);
     }
     return self;
 }
 
-static void forked_child(void)
-{
+static void forked_child(void) {
     if (__atomic_load_n(&sim.initialised, __ATOMIC_ACQUIRE))
         __atomic_store_n(&sim.forked, 1, __ATOMIC_RELEASE);
 }
 
-static void process_ends(void) { __atomic_store_n(&sim.ended, 1, __ATOMIC_RELEASE); }
+static void process_ends(void) {
+    __atomic_store_n(&sim.ended, 1, __ATOMIC_RELEASE);
+}
 
-CUresult sim_cuInit(unsigned flags)
-{
+CUresult sim_cuInit(unsigned flags) {
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -82,26 +94,25 @@ CUresult sim_cuInit(unsigned flags)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuDriverGetVersion(int *version)
-{
+CUresult sim_cuDriverGetVersion(int *version) {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
     *version = sim_knobs.driver;
     return CUDA_SUCCESS;
 }
 
-static bool valid(CUdevice device) { return device >= 0 && device < sim.devices; }
+static bool valid(CUdevice device) {
+    return device >= 0 && device < sim.devices;
+}
 
-CUresult sim_cuDeviceGetCount(int *count)
-{
+CUresult sim_cuDeviceGetCount(int *count) {
     if (!count)
         return CUDA_ERROR_INVALID_VALUE;
     *count = sim.devices;
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGet(CUdevice *device, int ordinal)
-{
+CUresult sim_cuDeviceGet(CUdevice *device, int ordinal) {
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(ordinal))
@@ -110,8 +121,7 @@ CUresult sim_cuDeviceGet(CUdevice *device, int ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGetName(char *name, int len, CUdevice device)
-{
+CUresult sim_cuDeviceGetName(char *name, int len, CUdevice device) {
     if (!name || len <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
@@ -120,8 +130,7 @@ CUresult sim_cuDeviceGetName(char *name, int len, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
-{
+CUresult sim_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     if (!uuid)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
@@ -132,10 +141,11 @@ CUresult sim_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGetUuid(CUuuid *uuid, CUdevice device) { return sim_cuDeviceGetUuid_v2(uuid, device); }
+CUresult sim_cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+    return sim_cuDeviceGetUuid_v2(uuid, device);
+}
 
-CUresult sim_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
-{
+CUresult sim_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     if (!bytes)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
@@ -144,8 +154,7 @@ CUresult sim_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
-{
+CUresult sim_cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
     if (!major || !minor)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
@@ -155,8 +164,7 @@ CUresult sim_cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGetPCIBusId(char *id, int len, CUdevice device)
-{
+CUresult sim_cuDeviceGetPCIBusId(char *id, int len, CUdevice device) {
     if (!id || len < 13)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
@@ -165,23 +173,40 @@ CUresult sim_cuDeviceGetPCIBusId(char *id, int len, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
-{
+CUresult sim_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     if (!value || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
         return CUDA_ERROR_INVALID_DEVICE;
     switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 16; break;
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: *value = 1000000; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        *value = 1024;
+        break;
+    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
+        *value = 32;
+        break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        *value = 16;
+        break;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+        *value = 1000000;
+        break;
     case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
-    case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT: *value = 512; break;
-    case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT: *value = 32; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = device + 1; break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
+    case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT:
+        *value = 512;
+        break;
+    case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT:
+        *value = 32;
+        break;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+        *value = device + 1;
+        break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+        *value = 9;
+        break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+        *value = 0;
+        break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
@@ -197,9 +222,14 @@ CUresult sim_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUde
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1:
     case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: *value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES: *value = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR; break;
-    default: *value = 0;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+        *value = 1;
+        break;
+    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
+        *value = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        break;
+    default:
+        *value = 0;
     }
     return CUDA_SUCCESS;
 }

@@ -8,22 +8,19 @@
 
 #include <stdlib.h>
 
-void sim_event_record_op(struct sim_event *event, struct sim_op *op)
-{
+void sim_event_record_op(struct sim_event *event, struct sim_op *op) {
     sim_op_replace(&event->op, op);
     event->capture = 0;
 }
 
-void sim_event_destroy(struct sim_event *event)
-{
+void sim_event_destroy(struct sim_event *event) {
     sim_op_replace(&event->op, NULL);
     sim_ipc_event_unref(event->shared);
     free(event->cap_deps);
     sim_event_drop(event);
 }
 
-CUresult sim_cuEventCreate(CUevent *out, unsigned flags)
-{
+CUresult sim_cuEventCreate(CUevent *out, unsigned flags) {
     const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     if (!out || (flags & ~known) || ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
         return CUDA_ERROR_INVALID_VALUE;
@@ -40,8 +37,7 @@ CUresult sim_cuEventCreate(CUevent *out, unsigned flags)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuEventDestroy_v2(CUevent handle)
-{
+CUresult sim_cuEventDestroy_v2(CUevent handle) {
     sim_lock();
     struct sim_event *event = sim_event_check(handle);
     CUresult r = event ? event->ctx->sticky : CUDA_ERROR_INVALID_HANDLE;
@@ -50,10 +46,11 @@ CUresult sim_cuEventDestroy_v2(CUevent handle)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuEventDestroy(CUevent handle) { return sim_cuEventDestroy_v2(handle); }
+CUresult sim_cuEventDestroy(CUevent handle) {
+    return sim_cuEventDestroy_v2(handle);
+}
 
-CUresult sim_cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsigned flags)
-{
+CUresult sim_cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsigned flags) {
     if (flags & ~CU_EVENT_RECORD_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -82,10 +79,11 @@ CUresult sim_cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsi
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuEventRecord(CUevent handle, CUstream stream) { return sim_cuEventRecordWithFlags(handle, stream, 0); }
+CUresult sim_cuEventRecord(CUevent handle, CUstream stream) {
+    return sim_cuEventRecordWithFlags(handle, stream, 0);
+}
 
-static CUresult readable(struct sim_event *event)
-{
+static CUresult readable(struct sim_event *event) {
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->ctx->sticky)
@@ -96,8 +94,7 @@ static CUresult readable(struct sim_event *event)
     return r;
 }
 
-CUresult sim_cuEventQuery(CUevent handle)
-{
+CUresult sim_cuEventQuery(CUevent handle) {
     sim_lock();
     struct sim_event *event = sim_event_check(handle);
     CUresult r = readable(event);
@@ -110,8 +107,7 @@ CUresult sim_cuEventQuery(CUevent handle)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuEventSynchronize(CUevent handle)
-{
+CUresult sim_cuEventSynchronize(CUevent handle) {
     sim_lock();
     struct sim_event *event = sim_event_check(handle);
     CUresult r = readable(event);
@@ -133,8 +129,7 @@ CUresult sim_cuEventSynchronize(CUevent handle)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuEventElapsedTime_v2(float *milliseconds, CUevent start_handle, CUevent end_handle)
-{
+CUresult sim_cuEventElapsedTime_v2(float *milliseconds, CUevent start_handle, CUevent end_handle) {
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -149,14 +144,12 @@ CUresult sim_cuEventElapsedTime_v2(float *milliseconds, CUevent start_handle, CU
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
-{
+CUresult sim_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     return sim_cuEventElapsedTime_v2(milliseconds, start, end);
 }
 
 /* Shared by the context and the green-context form: a green context's own fence covers its own streams only. */
-static CUresult fence(CUcontext ctx_handle, CUevent event_handle, struct sim_ctx **ctx, struct sim_event **event)
-{
+static CUresult fence(CUcontext ctx_handle, CUevent event_handle, struct sim_ctx **ctx, struct sim_event **event) {
     CUresult r = sim_ctx_resolve(ctx_handle, ctx);
     if (r != CUDA_SUCCESS)
         return r;
@@ -166,15 +159,13 @@ static CUresult fence(CUcontext ctx_handle, CUevent event_handle, struct sim_ctx
     return sim_capture_fence(*ctx);
 }
 
-static void after_own_streams(struct sim_stream *stream, void *arg)
-{
+static void after_own_streams(struct sim_stream *stream, void *arg) {
     struct sim_op *op = arg;
     if (stream->ctx->green && stream->ctx->parent == op->ctx)
         sim_op_after(op, stream->tail);
 }
 
-CUresult sim_cuCtxRecordEvent(CUcontext ctx_handle, CUevent event_handle)
-{
+CUresult sim_cuCtxRecordEvent(CUcontext ctx_handle, CUevent event_handle) {
     sim_lock();
     struct sim_ctx *ctx;
     struct sim_event *event;
@@ -197,8 +188,7 @@ CUresult sim_cuCtxRecordEvent(CUcontext ctx_handle, CUevent event_handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuCtxWaitEvent(CUcontext ctx_handle, CUevent event_handle)
-{
+CUresult sim_cuCtxWaitEvent(CUcontext ctx_handle, CUevent event_handle) {
     sim_lock();
     struct sim_ctx *ctx;
     struct sim_event *event;

@@ -6,8 +6,7 @@
 
 CUresult simcuda_fault(CUcontext handle);
 
-CUresult simcuda_fault(CUcontext handle)
-{
+CUresult simcuda_fault(CUcontext handle) {
     sim_lock();
     struct sim_ctx *ctx;
     CUresult r = sim_ctx_resolve(handle, &ctx);

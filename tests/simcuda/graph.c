@@ -8,32 +8,28 @@
 
 static struct sim_graph *graphs;
 
-struct sim_graph *sim_graph_new(void)
-{
+struct sim_graph *sim_graph_new(void) {
     struct sim_graph *graph = calloc(1, sizeof(*graph));
     graph->next = graphs;
     graphs = graph;
     return graph;
 }
 
-struct sim_graph *sim_graph_check(CUgraph handle)
-{
+struct sim_graph *sim_graph_check(CUgraph handle) {
     for (struct sim_graph *graph = graphs; graph; graph = graph->next)
         if ((CUgraph)graph == handle)
             return graph->exec ? NULL : graph;
     return NULL;
 }
 
-struct sim_graph *sim_exec_check(CUgraphExec handle)
-{
+struct sim_graph *sim_exec_check(CUgraphExec handle) {
     for (struct sim_graph *graph = graphs; graph; graph = graph->next)
         if ((CUgraphExec)graph == handle)
             return graph->exec ? graph : NULL;
     return NULL;
 }
 
-struct sim_node *sim_node_check(CUgraphNode handle)
-{
+struct sim_node *sim_node_check(CUgraphNode handle) {
     for (struct sim_graph *graph = graphs; graph; graph = graph->next)
         for (size_t i = 0; i < graph->nodes; i++)
             if ((CUgraphNode)graph->node[i] == handle)
@@ -41,8 +37,7 @@ struct sim_node *sim_node_check(CUgraphNode handle)
     return NULL;
 }
 
-static void free_node(struct sim_node *node, struct sim_op *last)
-{
+static void free_node(struct sim_node *node, struct sim_op *last) {
     sim_graph_memory_unref(&node->work, last);
     if (node->work.kind == SIM_NODE_CHILD)
         sim_graph_free(node->work.child.graph);
@@ -50,8 +45,7 @@ static void free_node(struct sim_node *node, struct sim_op *last)
     free(node);
 }
 
-void sim_graph_free(struct sim_graph *graph)
-{
+void sim_graph_free(struct sim_graph *graph) {
     struct sim_graph **link = &graphs;
     while (*link != graph)
         link = &(*link)->next;
@@ -63,9 +57,7 @@ void sim_graph_free(struct sim_graph *graph)
     free(graph);
 }
 
-struct sim_node *sim_graph_add(struct sim_graph *graph, const struct sim_work *work, struct sim_node *const *deps,
-                               size_t ndeps)
-{
+struct sim_node *sim_graph_add(struct sim_graph *graph, const struct sim_work *work, struct sim_node *const *deps, size_t ndeps) {
     struct sim_node *node = calloc(1, sizeof(*node));
     node->graph = graph;
     node->work = *work;
@@ -84,8 +76,7 @@ struct sim_node *sim_graph_add(struct sim_graph *graph, const struct sim_work *w
     return node;
 }
 
-struct sim_graph *sim_graph_copy(const struct sim_graph *graph)
-{
+struct sim_graph *sim_graph_copy(const struct sim_graph *graph) {
     struct sim_graph *copy = sim_graph_new();
     for (size_t i = 0; i < graph->nodes; i++) {
         const struct sim_node *from = graph->node[i];
@@ -104,8 +95,7 @@ struct sim_graph *sim_graph_copy(const struct sim_graph *graph)
 
 /* --- memory nodes -------------------------------------------------------------------------------------------------------- */
 
-struct sim_alloc *sim_graph_memory_new(int device, size_t size)
-{
+struct sim_alloc *sim_graph_memory_new(int device, size_t size) {
     struct sim_op *none = NULL;
     struct sim_alloc *alloc = sim_pool_alloc(sim.device[device].graph_pool, size, NULL, &none);
     if (alloc) {
@@ -116,14 +106,12 @@ struct sim_alloc *sim_graph_memory_new(int device, size_t size)
     return alloc;
 }
 
-void sim_graph_memory_ref(const struct sim_work *work)
-{
+void sim_graph_memory_ref(const struct sim_work *work) {
     if (work->kind == SIM_NODE_ALLOC)
         work->memory.alloc->graphs++;
 }
 
-void sim_graph_memory_unref(const struct sim_work *work, struct sim_op *last)
-{
+void sim_graph_memory_unref(const struct sim_work *work, struct sim_op *last) {
     if (work->kind != SIM_NODE_ALLOC)
         return;
     struct sim_alloc *alloc = work->memory.alloc;
@@ -136,16 +124,14 @@ void sim_graph_memory_unref(const struct sim_work *work, struct sim_op *last)
     }
 }
 
-static bool holds_memory_of(const struct sim_graph *graph, int device)
-{
+static bool holds_memory_of(const struct sim_graph *graph, int device) {
     for (size_t i = 0; i < graph->nodes; i++)
         if (graph->node[i]->work.kind == SIM_NODE_ALLOC && graph->node[i]->work.memory.alloc->device == device)
             return true;
     return false;
 }
 
-void sim_graphs_end_device(int device)
-{
+void sim_graphs_end_device(int device) {
     for (struct sim_graph *graph = graphs; graph;) {
         bool end = holds_memory_of(graph, device) && !graph->hidden;
         struct sim_graph *next = graph->next;
@@ -159,8 +145,7 @@ void sim_graphs_end_device(int device)
 
 /* --- entry points ----------------------------------------------------------------------------------------------------------- */
 
-CUresult sim_cuGraphCreate(CUgraph *out, unsigned flags)
-{
+CUresult sim_cuGraphCreate(CUgraph *out, unsigned flags) {
     if (!out || flags)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -168,8 +153,7 @@ CUresult sim_cuGraphCreate(CUgraph *out, unsigned flags)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGraphDestroy(CUgraph handle)
-{
+CUresult sim_cuGraphDestroy(CUgraph handle) {
     sim_lock();
     struct sim_graph *graph = sim_graph_check(handle);
     if (!graph || graph->hidden)
@@ -178,8 +162,7 @@ CUresult sim_cuGraphDestroy(CUgraph handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGraphExecDestroy(CUgraphExec handle)
-{
+CUresult sim_cuGraphExecDestroy(CUgraphExec handle) {
     sim_lock();
     struct sim_graph *exec = sim_exec_check(handle);
     if (!exec)
@@ -188,8 +171,7 @@ CUresult sim_cuGraphExecDestroy(CUgraphExec handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGraphClone(CUgraph *out, CUgraph handle)
-{
+CUresult sim_cuGraphClone(CUgraph *out, CUgraph handle) {
     sim_lock();
     struct sim_graph *graph = sim_graph_check(handle);
     if (!graph || !out)
@@ -198,8 +180,7 @@ CUresult sim_cuGraphClone(CUgraph *out, CUgraph handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-static CUresult list(CUgraph handle, CUgraphNode *nodes, size_t *count, bool roots)
-{
+static CUresult list(CUgraph handle, CUgraphNode *nodes, size_t *count, bool roots) {
     sim_lock();
     struct sim_graph *graph = sim_graph_check(handle);
     if (!graph || !count)
@@ -219,28 +200,40 @@ static CUresult list(CUgraph handle, CUgraphNode *nodes, size_t *count, bool roo
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, size_t *count) { return list(handle, nodes, count, false); }
-CUresult sim_cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, size_t *count) { return list(handle, nodes, count, true); }
+CUresult sim_cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, size_t *count) {
+    return list(handle, nodes, count, false);
+}
+CUresult sim_cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, size_t *count) {
+    return list(handle, nodes, count, true);
+}
 
-CUgraphNodeType sim_node_type(const struct sim_node *node)
-{
+CUgraphNodeType sim_node_type(const struct sim_node *node) {
     switch (node->work.kind) {
-    case SIM_HOSTFN: return CU_GRAPH_NODE_TYPE_HOST;
-    case SIM_MEMSET: return CU_GRAPH_NODE_TYPE_MEMSET;
-    case SIM_COPY: return CU_GRAPH_NODE_TYPE_MEMCPY;
+    case SIM_HOSTFN:
+        return CU_GRAPH_NODE_TYPE_HOST;
+    case SIM_MEMSET:
+        return CU_GRAPH_NODE_TYPE_MEMSET;
+    case SIM_COPY:
+        return CU_GRAPH_NODE_TYPE_MEMCPY;
     case SIM_WAIT_VALUE:
-    case SIM_WRITE_VALUE: return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-    case SIM_NODE_ALLOC: return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-    case SIM_NODE_FREE: return CU_GRAPH_NODE_TYPE_MEM_FREE;
-    case SIM_NODE_RECORD: return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
-    case SIM_NODE_WAIT: return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
-    case SIM_NODE_CHILD: return CU_GRAPH_NODE_TYPE_GRAPH;
-    default: return CU_GRAPH_NODE_TYPE_EMPTY;
+    case SIM_WRITE_VALUE:
+        return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+    case SIM_NODE_ALLOC:
+        return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    case SIM_NODE_FREE:
+        return CU_GRAPH_NODE_TYPE_MEM_FREE;
+    case SIM_NODE_RECORD:
+        return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    case SIM_NODE_WAIT:
+        return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+    case SIM_NODE_CHILD:
+        return CU_GRAPH_NODE_TYPE_GRAPH;
+    default:
+        return CU_GRAPH_NODE_TYPE_EMPTY;
     }
 }
 
-CUresult sim_cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)
-{
+CUresult sim_cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type) {
     sim_lock();
     struct sim_node *node = sim_node_check(handle);
     if (!node || !type)
@@ -249,8 +242,7 @@ CUresult sim_cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGraphDestroyNode(CUgraphNode handle)
-{
+CUresult sim_cuGraphDestroyNode(CUgraphNode handle) {
     sim_lock();
     struct sim_node *node = sim_node_check(handle);
     if (!node || node->graph->exec)
@@ -266,8 +258,7 @@ CUresult sim_cuGraphDestroyNode(CUgraphNode handle)
                 n->deps[kept++] = n->deps[k];
         n->ndeps = kept;
     }
-    memmove(graph->node + node->index, graph->node + node->index + 1,
-            (graph->nodes - node->index - 1) * sizeof(*graph->node));
+    memmove(graph->node + node->index, graph->node + node->index + 1, (graph->nodes - node->index - 1) * sizeof(*graph->node));
     graph->nodes--;
     for (size_t i = node->index; i < graph->nodes; i++)
         graph->node[i]->index = i;
@@ -275,13 +266,11 @@ CUresult sim_cuGraphDestroyNode(CUgraphNode handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-static struct sim_pool *graph_pool(CUdevice device)
-{
+static struct sim_pool *graph_pool(CUdevice device) {
     return device >= 0 && device < sim.devices ? sim.device[device].graph_pool : NULL;
 }
 
-CUresult sim_cuDeviceGraphMemTrim(CUdevice device)
-{
+CUresult sim_cuDeviceGraphMemTrim(CUdevice device) {
     sim_lock();
     struct sim_pool *pool = graph_pool(device);
     if (pool)
@@ -289,8 +278,7 @@ CUresult sim_cuDeviceGraphMemTrim(CUdevice device)
     return sim_unlock_return(pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE);
 }
 
-CUresult sim_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value)
-{
+CUresult sim_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
     static const CUmemPool_attribute same[] = {
         [CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT] = CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
         [CU_GRAPH_MEM_ATTR_USED_MEM_HIGH] = CU_MEMPOOL_ATTR_USED_MEM_HIGH,

@@ -21,7 +21,7 @@ struct sim_node {
 struct sim_graph {
     struct sim_node **node;
     size_t nodes, room;
-    bool hidden;     /* being captured, a child's copy or an executable one: no handle of the program's */
+    bool hidden; /* being captured, a child's copy or an executable one: no handle of the program's */
     struct sim_graph *next;
     /* executable graphs only */
     bool exec;

@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-CUresult sim_cuDeviceGetDevResource(CUdevice device, CUdevResource *out, CUdevResourceType type)
-{
+CUresult sim_cuDeviceGetDevResource(CUdevice device, CUdevResource *out, CUdevResourceType type) {
     if (!out || type != CU_DEV_RESOURCE_TYPE_SM)
         return CUDA_ERROR_INVALID_VALUE;
     if (device < 0 || device >= sim.devices)
@@ -19,8 +18,7 @@ CUresult sim_cuDeviceGetDevResource(CUdevice device, CUdevResource *out, CUdevRe
 }
 
 CUresult sim_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned *groups, const CUdevResource *input,
-                                         CUdevResource *remaining, unsigned flags, unsigned minimum)
-{
+                                         CUdevResource *remaining, unsigned flags, unsigned minimum) {
     (void)flags;
     if (!groups || !input || minimum == 0 || input->type != CU_DEV_RESOURCE_TYPE_SM)
         return CUDA_ERROR_INVALID_VALUE;
@@ -40,8 +38,7 @@ CUresult sim_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned *groups
 }
 
 /* The sizes of the parts change nothing here: a description only has to be one. */
-CUresult sim_cuDevResourceGenerateDesc(CUdevResourceDesc *out, CUdevResource *resources, unsigned count)
-{
+CUresult sim_cuDevResourceGenerateDesc(CUdevResourceDesc *out, CUdevResource *resources, unsigned count) {
     static int description;
     if (!out || !resources || count == 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -49,8 +46,7 @@ CUresult sim_cuDevResourceGenerateDesc(CUdevResourceDesc *out, CUdevResource *re
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc desc, CUdevice device, unsigned flags)
-{
+CUresult sim_cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc desc, CUdevice device, unsigned flags) {
     if (!out || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM)
         return CUDA_ERROR_INVALID_VALUE;
     CUcontext primary;
@@ -68,14 +64,12 @@ CUresult sim_cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc desc, CUdevice 
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-static struct sim_ctx *check(CUgreenCtx handle)
-{
+static struct sim_ctx *check(CUgreenCtx handle) {
     struct sim_ctx *ctx = sim_ctx_check((CUcontext)handle);
     return ctx && ctx->green && ctx->live ? ctx : NULL;
 }
 
-CUresult sim_cuGreenCtxDestroy(CUgreenCtx handle)
-{
+CUresult sim_cuGreenCtxDestroy(CUgreenCtx handle) {
     sim_lock();
     struct sim_ctx *ctx = check(handle);
     if (!ctx)
@@ -88,8 +82,7 @@ CUresult sim_cuGreenCtxDestroy(CUgreenCtx handle)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx handle)
-{
+CUresult sim_cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx handle) {
     sim_lock();
     struct sim_ctx *ctx = check(handle);
     if (!ctx || !out)
@@ -98,8 +91,7 @@ CUresult sim_cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGreenCtxGetId(CUgreenCtx handle, unsigned long long *id)
-{
+CUresult sim_cuGreenCtxGetId(CUgreenCtx handle, unsigned long long *id) {
     sim_lock();
     struct sim_ctx *ctx = check(handle);
     if (!ctx || !id)
@@ -108,8 +100,7 @@ CUresult sim_cuGreenCtxGetId(CUgreenCtx handle, unsigned long long *id)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx handle, unsigned flags, int priority)
-{
+CUresult sim_cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx handle, unsigned flags, int priority) {
     if (!out || flags != CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -125,11 +116,14 @@ CUresult sim_cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx handle, unsigned f
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event) { return sim_cuCtxRecordEvent((CUcontext)handle, event); }
-CUresult sim_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event) { return sim_cuCtxWaitEvent((CUcontext)handle, event); }
+CUresult sim_cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event) {
+    return sim_cuCtxRecordEvent((CUcontext)handle, event);
+}
+CUresult sim_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event) {
+    return sim_cuCtxWaitEvent((CUcontext)handle, event);
+}
 
-CUresult sim_cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *out)
-{
+CUresult sim_cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *out) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -140,8 +134,7 @@ CUresult sim_cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *out)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuStreamGetCtx_v2(CUstream handle, CUcontext *ctx, CUgreenCtx *green)
-{
+CUresult sim_cuStreamGetCtx_v2(CUstream handle, CUcontext *ctx, CUgreenCtx *green) {
     if (!ctx || !green)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();

@@ -5,8 +5,7 @@
 
 #include <sys/mman.h>
 
-static CUresult host_alloc(void **out, size_t size, unsigned flags)
-{
+static CUresult host_alloc(void **out, size_t size, unsigned flags) {
     if (!out || (flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED)))
         return CUDA_ERROR_INVALID_VALUE;
     *out = NULL;
@@ -20,8 +19,8 @@ static CUresult host_alloc(void **out, size_t size, unsigned flags)
     if (r != CUDA_SUCCESS)
         return sim_unlock_return(r);
     size_t span = (size + 4095) & ~(size_t)4095;
-    void *area = span < size ? MAP_FAILED
-                             : mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *area =
+        span < size ? MAP_FAILED : mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (area == MAP_FAILED)
         return sim_unlock_return(CUDA_ERROR_OUT_OF_MEMORY);
     struct sim_alloc *alloc = sim_range_add((uintptr_t)area, size, SIM_HOST);
@@ -32,11 +31,14 @@ static CUresult host_alloc(void **out, size_t size, unsigned flags)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemHostAlloc(void **out, size_t size, unsigned flags) { return host_alloc(out, size, flags); }
-CUresult sim_cuMemAllocHost_v2(void **out, size_t size) { return host_alloc(out, size, 0); }
+CUresult sim_cuMemHostAlloc(void **out, size_t size, unsigned flags) {
+    return host_alloc(out, size, flags);
+}
+CUresult sim_cuMemAllocHost_v2(void **out, size_t size) {
+    return host_alloc(out, size, 0);
+}
 
-static CUresult host_end(void *p, bool registered)
-{
+static CUresult host_end(void *p, bool registered) {
     sim_lock();
     struct sim_alloc *alloc = sim_range_find((uintptr_t)p);
     if (!alloc || alloc->kind != SIM_HOST || alloc->base != (uintptr_t)p || alloc->registered != registered)
@@ -53,11 +55,14 @@ static CUresult host_end(void *p, bool registered)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemFreeHost(void *p) { return p ? host_end(p, false) : CUDA_SUCCESS; }
-CUresult sim_cuMemHostUnregister(void *p) { return p ? host_end(p, true) : CUDA_ERROR_INVALID_VALUE; }
+CUresult sim_cuMemFreeHost(void *p) {
+    return p ? host_end(p, false) : CUDA_SUCCESS;
+}
+CUresult sim_cuMemHostUnregister(void *p) {
+    return p ? host_end(p, true) : CUDA_ERROR_INVALID_VALUE;
+}
 
-CUresult sim_cuMemHostRegister_v2(void *p, size_t size, unsigned flags)
-{
+CUresult sim_cuMemHostRegister_v2(void *p, size_t size, unsigned flags) {
     if (!p || size == 0)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -74,10 +79,11 @@ CUresult sim_cuMemHostRegister_v2(void *p, size_t size, unsigned flags)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuMemHostRegister(void *p, size_t size, unsigned flags) { return sim_cuMemHostRegister_v2(p, size, flags); }
+CUresult sim_cuMemHostRegister(void *p, size_t size, unsigned flags) {
+    return sim_cuMemHostRegister_v2(p, size, flags);
+}
 
-CUresult sim_cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned flags)
-{
+CUresult sim_cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned flags) {
     if (!out || flags)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -87,8 +93,7 @@ CUresult sim_cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned fl
     return sim_unlock_return(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-CUresult sim_cuMemHostGetFlags(unsigned *flags, void *p)
-{
+CUresult sim_cuMemHostGetFlags(unsigned *flags, void *p) {
     if (!flags)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();

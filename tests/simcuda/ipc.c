@@ -35,15 +35,13 @@ struct import {
 };
 static struct import *imports;
 
-static int open_theirs(const struct wire *wire)
-{
+static int open_theirs(const struct wire *wire) {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", wire->pid, wire->fd);
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
-{
+CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -55,14 +53,18 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     if (r != CUDA_SUCCESS)
         return sim_unlock_return(r);
     struct sim_device *device = &sim.device[alloc->device];
-    struct wire wire = {.magic = MAGIC, .pid = getpid(), .fd = device->memfd, .device = alloc->device,
-                        .offset = alloc->base - device->base, .size = alloc->size, .id = alloc->id};
+    struct wire wire = {.magic = MAGIC,
+                        .pid = getpid(),
+                        .fd = device->memfd,
+                        .device = alloc->device,
+                        .offset = alloc->base - device->base,
+                        .size = alloc->size,
+                        .id = alloc->id};
     memcpy(handle, &wire, sizeof(wire));
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-static CUresult import_memory(const struct wire *wire, struct import **out)
-{
+static CUresult import_memory(const struct wire *wire, struct import **out) {
     size_t inside = wire->offset % SIM_PAGE;
     size_t bytes = (inside + wire->size + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
     int fd = open_theirs(wire);
@@ -81,8 +83,7 @@ static CUresult import_memory(const struct wire *wire, struct import **out)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags)
-{
+CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags) {
     struct wire wire;
     memcpy(&wire, &handle, sizeof(wire));
     if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || wire.magic != MAGIC || wire.event)
@@ -109,13 +110,11 @@ CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsi
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags)
-{
+CUresult sim_cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags) {
     return sim_cuIpcOpenMemHandle_v2(out, handle, flags);
 }
 
-CUresult sim_cuIpcCloseMemHandle(CUdeviceptr address)
-{
+CUresult sim_cuIpcCloseMemHandle(CUdeviceptr address) {
     sim_lock();
     struct import **link = &imports;
     while (*link && (*link)->alloc->base != address)
@@ -144,8 +143,7 @@ struct sim_ipc_event {
     uint64_t *counter; /* [0] records submitted, [1] records reached */
 };
 
-static struct sim_ipc_event *map_event(int fd)
-{
+static struct sim_ipc_event *map_event(int fd) {
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
         return NULL;
@@ -154,22 +152,19 @@ static struct sim_ipc_event *map_event(int fd)
     return shared;
 }
 
-struct sim_ipc_event *sim_ipc_event_new(void)
-{
+struct sim_ipc_event *sim_ipc_event_new(void) {
     int fd = memfd_create("simcuda-event", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, 4096) != 0)
         return NULL;
     return map_event(fd);
 }
 
-struct sim_ipc_event *sim_ipc_event_ref(struct sim_ipc_event *shared)
-{
+struct sim_ipc_event *sim_ipc_event_ref(struct sim_ipc_event *shared) {
     shared->refs++;
     return shared;
 }
 
-void sim_ipc_event_unref(struct sim_ipc_event *shared)
-{
+void sim_ipc_event_unref(struct sim_ipc_event *shared) {
     if (!shared || --shared->refs > 0)
         return;
     munmap(shared->counter, 4096);
@@ -177,35 +172,32 @@ void sim_ipc_event_unref(struct sim_ipc_event *shared)
     free(shared);
 }
 
-uint64_t sim_ipc_event_submit(struct sim_ipc_event *shared)
-{
+uint64_t sim_ipc_event_submit(struct sim_ipc_event *shared) {
     return __atomic_add_fetch(&shared->counter[0], 1, __ATOMIC_ACQ_REL);
 }
 
-uint64_t sim_ipc_event_submitted(struct sim_ipc_event *shared) { return __atomic_load_n(&shared->counter[0], __ATOMIC_ACQUIRE); }
+uint64_t sim_ipc_event_submitted(struct sim_ipc_event *shared) {
+    return __atomic_load_n(&shared->counter[0], __ATOMIC_ACQUIRE);
+}
 
-bool sim_ipc_event_reached(struct sim_ipc_event *shared, uint64_t ticket)
-{
+bool sim_ipc_event_reached(struct sim_ipc_event *shared, uint64_t ticket) {
     return __atomic_load_n(&shared->counter[1], __ATOMIC_ACQUIRE) >= ticket;
 }
 
-void sim_ipc_event_signal(struct sim_ipc_event *shared, uint64_t ticket)
-{
+void sim_ipc_event_signal(struct sim_ipc_event *shared, uint64_t ticket) {
     uint64_t now = __atomic_load_n(&shared->counter[1], __ATOMIC_RELAXED);
-    while (now < ticket && !__atomic_compare_exchange_n(&shared->counter[1], &now, ticket, false, __ATOMIC_ACQ_REL,
-                                                        __ATOMIC_RELAXED))
+    while (now < ticket &&
+           !__atomic_compare_exchange_n(&shared->counter[1], &now, ticket, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         ;
 }
 
-void sim_ipc_event_await(struct sim_ipc_event *shared, uint64_t ticket)
-{
+void sim_ipc_event_await(struct sim_ipc_event *shared, uint64_t ticket) {
     const struct timespec pause = {.tv_nsec = 50000};
     while (!sim_ipc_event_reached(shared, ticket))
         nanosleep(&pause, NULL);
 }
 
-CUresult sim_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event_handle)
-{
+CUresult sim_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event_handle) {
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -217,8 +209,7 @@ CUresult sim_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event_handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle)
-{
+CUresult sim_cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
     struct wire wire;
     memcpy(&wire, &handle, sizeof(wire));
     if (!out || wire.magic != MAGIC || !wire.event)

@@ -30,33 +30,36 @@ struct strike {
 static struct strike *strikes;
 static int log_fd = -1;
 
-static size_t parse_size(const char *text)
-{
+static size_t parse_size(const char *text) {
     char *end;
     size_t n = strtoull(text, &end, 0);
     switch (*end) {
-    case 'k': case 'K': return n << 10;
-    case 'm': case 'M': return n << 20;
-    case 'g': case 'G': return n << 30;
-    default: return n;
+    case 'k':
+    case 'K':
+        return n << 10;
+    case 'm':
+    case 'M':
+        return n << 20;
+    case 'g':
+    case 'G':
+        return n << 30;
+    default:
+        return n;
     }
 }
 
-static void complain(const char *variable, const char *what)
-{
+static void complain(const char *variable, const char *what) {
     fprintf(stderr, "simcuda: %s: cannot use \"%s\"\n", variable, what);
 }
 
-static enum sim_row row_of(const char *name)
-{
+static enum sim_row row_of(const char *name) {
     for (int i = 0; i < SIM_ROWS; i++)
         if (strcmp(sim_symbols[i].export, name) == 0)
             return (enum sim_row)i;
     return SIM_ROWS;
 }
 
-static void add_strike(const char *variable, char *item, bool fail)
-{
+static void add_strike(const char *variable, char *item, bool fail) {
     struct strike s = {.last = ~0ul};
     char *value = strchr(item, '='), *range;
     if (!value) {
@@ -86,8 +89,7 @@ static void add_strike(const char *variable, char *item, bool fail)
     strikes = kept;
 }
 
-static void parse_strikes(const char *variable, bool fail)
-{
+static void parse_strikes(const char *variable, bool fail) {
     const char *text = getenv(variable);
     char *copy = text ? strdup(text) : NULL, *save = NULL;
     for (char *item = copy ? strtok_r(copy, ",", &save) : NULL; item; item = strtok_r(NULL, ",", &save))
@@ -95,8 +97,7 @@ static void parse_strikes(const char *variable, bool fail)
     free(copy);
 }
 
-void sim_knobs_load(void)
-{
+void sim_knobs_load(void) {
     const char *text;
     if ((text = getenv("SIMCUDA_DEVICES")) && *text)
         sim_knobs.devices = atoi(text) > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : atoi(text);
@@ -116,8 +117,7 @@ void sim_knobs_load(void)
     }
 }
 
-bool sim_knobs_strike(enum sim_row row, CUresult *result)
-{
+bool sim_knobs_strike(enum sim_row row, CUresult *result) {
     bool struck = false;
     for (struct strike *s = strikes; s; s = s->next) {
         if (s->row != row)
@@ -137,10 +137,11 @@ bool sim_knobs_strike(enum sim_row row, CUresult *result)
     return struck;
 }
 
-bool sim_log_wanted(void) { return log_fd >= 0; }
+bool sim_log_wanted(void) {
+    return log_fd >= 0;
+}
 
-void sim_log(enum sim_row row, CUresult result, const void *out, size_t out_size, const char *format, ...)
-{
+void sim_log(enum sim_row row, CUresult result, const void *out, size_t out_size, const char *format, ...) {
     char line[512];
     int saved = errno;
     size_t room = sizeof(line) - 64;
@@ -161,6 +162,6 @@ void sim_log(enum sim_row row, CUresult result, const void *out, size_t out_size
         n += (size_t)snprintf(line + n, sizeof(line) - n, " %d", *(const int *)out);
     line[n++] = '\n';
     if (write(log_fd, line, n) < 0)
-        log_fd = -1;
+        complain("SIMCUDA_LOG", strerror(errno));
     errno = saved;
 }

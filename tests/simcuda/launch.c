@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sim_node_depend(struct sim_node *node, struct sim_node *earlier)
-{
+void sim_node_depend(struct sim_node *node, struct sim_node *earlier) {
     node->deps = realloc(node->deps, (node->ndeps + 1) * sizeof(*node->deps));
     node->deps[node->ndeps++] = earlier;
 }
@@ -19,8 +18,7 @@ static struct sim_node *flatten(struct sim_graph *into, struct sim_graph *graph,
 
 /* Copies one node; what it depends on has been copied. copies: by index in the source graph. */
 static struct sim_node *copy_node(struct sim_graph *into, struct sim_node *node, struct sim_node **copies,
-                                  struct sim_node *entry)
-{
+                                  struct sim_node *entry) {
     static const struct sim_work nothing = {.kind = SIM_EMPTY};
     bool child = node->work.kind == SIM_NODE_CHILD;
     struct sim_node *copy = sim_graph_add(into, child ? &nothing : &node->work, NULL, 0);
@@ -32,8 +30,7 @@ static struct sim_node *copy_node(struct sim_graph *into, struct sim_node *node,
 }
 
 /* Appends graph to into, after entry. Returns a node that comes after all of it; NULL: the graph has a cycle. */
-static struct sim_node *flatten(struct sim_graph *into, struct sim_graph *graph, struct sim_node *entry)
-{
+static struct sim_node *flatten(struct sim_graph *into, struct sim_graph *graph, struct sim_node *entry) {
     static const struct sim_work nothing = {.kind = SIM_EMPTY};
     struct sim_node **copies = calloc(graph->nodes + 1, sizeof(*copies)), *exit = NULL;
     size_t done = 0;
@@ -63,8 +60,7 @@ out:
     return exit;
 }
 
-CUresult sim_cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long long flags)
-{
+CUresult sim_cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -82,8 +78,7 @@ CUresult sim_cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsig
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *error, char *log, size_t size)
-{
+CUresult sim_cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *error, char *log, size_t size) {
     if (error)
         *error = NULL;
     if (log && size)
@@ -91,18 +86,15 @@ CUresult sim_cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode 
     return sim_cuGraphInstantiateWithFlags(out, graph, 0);
 }
 
-CUresult sim_cuGraphInstantiate(CUgraphExec *out, CUgraph graph, CUgraphNode *error, char *log, size_t size)
-{
+CUresult sim_cuGraphInstantiate(CUgraphExec *out, CUgraph graph, CUgraphNode *error, char *log, size_t size) {
     return sim_cuGraphInstantiate_v2(out, graph, error, log, size);
 }
 
-CUresult sim_cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
+CUresult sim_cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
     return params ? sim_cuGraphInstantiateWithFlags(out, graph, params->flags) : CUDA_ERROR_INVALID_VALUE;
 }
 
-static bool freed_inside(const struct sim_graph *exec, const struct sim_alloc *alloc)
-{
+static bool freed_inside(const struct sim_graph *exec, const struct sim_alloc *alloc) {
     for (size_t i = 0; i < exec->nodes; i++)
         if (exec->node[i]->work.kind == SIM_NODE_FREE && exec->node[i]->work.memory.alloc == alloc)
             return true;
@@ -110,8 +102,7 @@ static bool freed_inside(const struct sim_graph *exec, const struct sim_alloc *a
 }
 
 /* Memory that an earlier launch left behind must have been freed, or be freed by the launch itself if so instantiated. */
-static CUresult claim_memory(struct sim_graph *exec)
-{
+static CUresult claim_memory(struct sim_graph *exec) {
     for (size_t i = 0; i < exec->nodes; i++) {
         const struct sim_work *work = &exec->node[i]->work;
         if (work->kind == SIM_NODE_ALLOC && !work->memory.alloc->freeing &&
@@ -130,8 +121,7 @@ static CUresult claim_memory(struct sim_graph *exec)
     return CUDA_SUCCESS;
 }
 
-static void launch(struct sim_graph *exec, struct sim_stream *stream)
-{
+static void launch(struct sim_graph *exec, struct sim_stream *stream) {
     struct sim_ctx *ctx = sim_ctx_root(stream->ctx);
     struct sim_op *first = sim_stream_begin(stream, NULL), *last = sim_op_new(ctx, NULL);
     struct sim_op **ops = malloc((exec->nodes + 1) * sizeof(*ops));
@@ -166,8 +156,7 @@ static void launch(struct sim_graph *exec, struct sim_stream *stream)
 }
 
 /* Launching into a capture adds the graph as a child. */
-static CUresult capture_launch(struct sim_graph *exec, struct sim_stream *stream)
-{
+static CUresult capture_launch(struct sim_graph *exec, struct sim_stream *stream) {
     struct sim_work work = {.kind = SIM_NODE_CHILD, .child = {sim_graph_copy(exec)}};
     work.child.graph->hidden = true;
     CUresult r = sim_capture_add(stream, &work, NULL);
@@ -176,8 +165,7 @@ static CUresult capture_launch(struct sim_graph *exec, struct sim_stream *stream
     return r;
 }
 
-CUresult sim_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
-{
+CUresult sim_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     sim_lock();
     struct sim_stream *stream;
     struct sim_graph *exec = sim_exec_check(handle);
@@ -195,8 +183,7 @@ CUresult sim_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuGraphUpload(CUgraphExec handle, CUstream stream_handle)
-{
+CUresult sim_cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
     sim_lock();
     struct sim_stream *stream;
     CUresult r = sim_exec_check(handle) ? sim_stream_resolve(stream_handle, &stream) : CUDA_ERROR_INVALID_VALUE;

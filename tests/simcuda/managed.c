@@ -3,28 +3,24 @@
  */
 #include "sim.h"
 
-static CUresult managed(CUdeviceptr address, size_t size)
-{
+static CUresult managed(CUdeviceptr address, size_t size) {
     sim_lock();
     struct sim_alloc *alloc = sim_find(address);
     bool ok = alloc && alloc->kind == SIM_MANAGED && size && size <= alloc->base + alloc->size - address;
     return sim_unlock_return(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-CUresult sim_cuMemAdvise(CUdeviceptr address, size_t size, CUmem_advise advice, CUdevice device)
-{
+CUresult sim_cuMemAdvise(CUdeviceptr address, size_t size, CUmem_advise advice, CUdevice device) {
     (void)advice, (void)device;
     return managed(address, size);
 }
 
-CUresult sim_cuMemAdvise_v2(CUdeviceptr address, size_t size, CUmem_advise advice, CUmemLocation location)
-{
+CUresult sim_cuMemAdvise_v2(CUdeviceptr address, size_t size, CUmem_advise advice, CUmemLocation location) {
     (void)advice, (void)location;
     return managed(address, size);
 }
 
-static CUresult prefetch(CUdeviceptr address, size_t size, CUstream handle)
-{
+static CUresult prefetch(CUdeviceptr address, size_t size, CUstream handle) {
     CUresult r = managed(address, size);
     if (r != CUDA_SUCCESS)
         return r;
@@ -36,14 +32,12 @@ static CUresult prefetch(CUdeviceptr address, size_t size, CUstream handle)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, CUstream stream)
-{
+CUresult sim_cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, CUstream stream) {
     (void)device;
     return prefetch(address, size, stream);
 }
 
-CUresult sim_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLocation location, unsigned flags, CUstream stream)
-{
+CUresult sim_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLocation location, unsigned flags, CUstream stream) {
     (void)location;
     return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(address, size, stream);
 }

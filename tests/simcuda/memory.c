@@ -13,8 +13,7 @@
 
 static struct sim_alloc all = {.prev = &all, .next = &all}; /* those that belong to a context */
 
-static void own(struct sim_alloc *alloc, struct sim_ctx *ctx)
-{
+static void own(struct sim_alloc *alloc, struct sim_ctx *ctx) {
     alloc->ctx = ctx;
     alloc->prev = &all;
     alloc->next = all.next;
@@ -22,8 +21,7 @@ static void own(struct sim_alloc *alloc, struct sim_ctx *ctx)
     all.next = alloc;
 }
 
-struct sim_alloc *sim_find(uintptr_t address)
-{
+struct sim_alloc *sim_find(uintptr_t address) {
     struct sim_alloc *alloc = sim_pages_find(address);
     if (!alloc)
         alloc = sim_range_find(address);
@@ -32,8 +30,7 @@ struct sim_alloc *sim_find(uintptr_t address)
     return alloc;
 }
 
-void sim_alloc_end(struct sim_alloc *alloc)
-{
+void sim_alloc_end(struct sim_alloc *alloc) {
     if (alloc->ctx && !alloc->pool) {
         alloc->prev->next = alloc->next;
         alloc->next->prev = alloc->prev;
@@ -51,8 +48,7 @@ void sim_alloc_end(struct sim_alloc *alloc)
     }
 }
 
-void sim_ctx_end_memory(struct sim_ctx *ctx)
-{
+void sim_ctx_end_memory(struct sim_ctx *ctx) {
     for (struct sim_alloc *a = all.next, *next; a != &all; a = next) {
         next = a->next;
         if (a->ctx == ctx)
@@ -60,8 +56,7 @@ void sim_ctx_end_memory(struct sim_ctx *ctx)
     }
 }
 
-static CUresult allocate(CUdeviceptr *out, size_t size)
-{
+static CUresult allocate(CUdeviceptr *out, size_t size) {
     sim_lock();
     struct sim_ctx *ctx;
     CUresult r = sim_current(&ctx);
@@ -83,8 +78,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemAlloc_v2(CUdeviceptr *out, size_t size)
-{
+CUresult sim_cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     *out = 0;
@@ -92,18 +86,18 @@ CUresult sim_cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 }
 
 /* The 32-bit forms of CUDA 2: no simulated address fits, which is what a 64-bit driver says with a full low range. */
-CUresult sim_cuMemAlloc(CUdeviceptr_v1 *out, unsigned size)
-{
+CUresult sim_cuMemAlloc(CUdeviceptr_v1 *out, unsigned size) {
     if (!out || size == 0)
         return CUDA_ERROR_INVALID_VALUE;
     *out = 0;
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult sim_cuMemFree(CUdeviceptr_v1 address) { return address ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
+CUresult sim_cuMemFree(CUdeviceptr_v1 address) {
+    return address ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
 
-CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned element)
-{
+CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned element) {
     if (!out || !pitch)
         return CUDA_ERROR_INVALID_VALUE;
     *out = 0;
@@ -120,8 +114,7 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, s
     return r;
 }
 
-CUresult sim_cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
-{
+CUresult sim_cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     *out = 0;
@@ -155,16 +148,14 @@ CUresult sim_cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
 }
 
 /* What cuMemFree may free: exactly the start of something that was allocated and not yet freed. */
-static struct sim_alloc *freeable(CUdeviceptr address)
-{
+static struct sim_alloc *freeable(CUdeviceptr address) {
     struct sim_alloc *alloc = sim_find(address);
     if (!alloc || alloc->base != address || alloc->kind == SIM_HOST || alloc->kind == SIM_VMM || alloc->kind == SIM_IPC)
         return NULL;
     return alloc;
 }
 
-CUresult sim_cuMemFree_v2(CUdeviceptr address)
-{
+CUresult sim_cuMemFree_v2(CUdeviceptr address) {
     if (!address)
         return CUDA_SUCCESS;
     sim_lock();
@@ -192,8 +183,7 @@ CUresult sim_cuMemFree_v2(CUdeviceptr address)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-static CUresult allocate_from(CUdeviceptr *out, size_t size, struct sim_pool *pool, CUstream handle)
-{
+static CUresult allocate_from(CUdeviceptr *out, size_t size, struct sim_pool *pool, CUstream handle) {
     sim_lock();
     struct sim_stream *stream;
     CUresult r = sim_stream_resolve(handle, &stream);
@@ -227,16 +217,14 @@ static CUresult allocate_from(CUdeviceptr *out, size_t size, struct sim_pool *po
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream stream)
-{
+CUresult sim_cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream stream) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     *out = 0;
     return allocate_from(out, size, NULL, stream);
 }
 
-CUresult sim_cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream)
-{
+CUresult sim_cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     *out = 0;
@@ -246,8 +234,7 @@ CUresult sim_cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool
     return pool ? allocate_from(out, size, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult free_in_stream(struct sim_alloc *alloc, struct sim_stream *stream)
-{
+static CUresult free_in_stream(struct sim_alloc *alloc, struct sim_stream *stream) {
     struct sim_work work = {.kind = SIM_RELEASE, .memory = {alloc}};
     struct sim_op *op = NULL;
     if (alloc->kind == SIM_DEVICE) { /* leaves when the stream gets there */
@@ -271,8 +258,7 @@ static CUresult free_in_stream(struct sim_alloc *alloc, struct sim_stream *strea
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuMemFreeAsync(CUdeviceptr address, CUstream handle)
-{
+CUresult sim_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     sim_lock();
     struct sim_stream *stream;
     CUresult r = sim_stream_resolve(handle, &stream);
@@ -295,8 +281,7 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
-{
+CUresult sim_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     sim_lock();
     struct sim_ctx *ctx;
     CUresult r = sim_current(&ctx);

@@ -3,8 +3,7 @@
  */
 #include "graph.h"
 
-static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t count, const struct sim_work *work)
-{
+static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t count, const struct sim_work *work) {
     sim_lock();
     struct sim_graph *graph = sim_graph_check(handle);
     bool ok = graph && out && (count == 0 || deps);
@@ -17,15 +16,13 @@ static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, s
     return sim_unlock_return(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-CUresult sim_cuGraphAddEmptyNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count)
-{
+CUresult sim_cuGraphAddEmptyNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count) {
     struct sim_work work = {.kind = SIM_EMPTY};
     return add(out, graph, deps, count, &work);
 }
 
 CUresult sim_cuGraphAddHostNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count,
-                                const CUDA_HOST_NODE_PARAMS *params)
-{
+                                const CUDA_HOST_NODE_PARAMS *params) {
     if (!params || !params->fn)
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_work work = {.kind = SIM_HOSTFN, .host = {.fn = params->fn, .data = params->userData}};
@@ -33,19 +30,18 @@ CUresult sim_cuGraphAddHostNode(CUgraphNode *out, CUgraph graph, const CUgraphNo
 }
 
 CUresult sim_cuGraphAddMemsetNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count,
-                                  const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx)
-{
+                                  const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx) {
     (void)ctx;
     if (!params || (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4))
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_work work = {.kind = SIM_MEMSET, .set = {params->dst, params->pitch, params->width, params->height,
-                                                        params->value, params->elementSize}};
+    struct sim_work work = {
+        .kind = SIM_MEMSET,
+        .set = {params->dst, params->pitch, params->width, params->height, params->value, params->elementSize}};
     return add(out, graph, deps, count, &work);
 }
 
 CUresult sim_cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count,
-                                  const CUDA_MEMCPY3D *params, CUcontext ctx)
-{
+                                  const CUDA_MEMCPY3D *params, CUcontext ctx) {
     (void)ctx;
     struct sim_work work;
     if (!params || !sim_work_from_copy3d(&work, params))
@@ -53,8 +49,7 @@ CUresult sim_cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph, const CUgraph
     return add(out, graph, deps, count, &work);
 }
 
-CUresult sim_cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUgraph child)
-{
+CUresult sim_cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUgraph child) {
     sim_lock();
     struct sim_graph *from = sim_graph_check(child), *copy = from ? sim_graph_copy(from) : NULL;
     if (copy)
@@ -73,8 +68,7 @@ CUresult sim_cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const CUg
 }
 
 static CUresult add_event(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUevent handle,
-                          enum sim_work_kind kind)
-{
+                          enum sim_work_kind kind) {
     sim_lock();
     struct sim_event *event = sim_event_check(handle);
     sim_unlock();
@@ -82,19 +76,16 @@ static CUresult add_event(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
     return event ? add(out, graph, deps, count, &work) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult sim_cuGraphAddEventRecordNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUevent event)
-{
+CUresult sim_cuGraphAddEventRecordNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUevent event) {
     return add_event(out, graph, deps, count, event, SIM_NODE_RECORD);
 }
 
-CUresult sim_cuGraphAddEventWaitNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUevent event)
-{
+CUresult sim_cuGraphAddEventWaitNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUevent event) {
     return add_event(out, graph, deps, count, event, SIM_NODE_WAIT);
 }
 
 CUresult sim_cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count,
-                                    CUDA_MEM_ALLOC_NODE_PARAMS *params)
-{
+                                    CUDA_MEM_ALLOC_NODE_PARAMS *params) {
     if (!params || params->bytesize == 0 || params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     int device = params->poolProps.location.id;
@@ -116,8 +107,7 @@ CUresult sim_cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const CUgra
     return r;
 }
 
-CUresult sim_cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUdeviceptr dptr)
-{
+CUresult sim_cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUdeviceptr dptr) {
     sim_lock();
     struct sim_alloc *alloc = sim_pages_find(dptr);
     bool ok = alloc && alloc->base == dptr && alloc->kind == SIM_GRAPH;
@@ -126,8 +116,7 @@ CUresult sim_cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, const CUgrap
     return ok ? add(out, graph, deps, count, &work) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult sim_cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *params)
-{
+CUresult sim_cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
     sim_lock();
     struct sim_node *node = sim_node_check(handle);
     if (!node || !params || node->work.kind != SIM_NODE_ALLOC)
@@ -140,8 +129,7 @@ CUresult sim_cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NOD
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *dptr)
-{
+CUresult sim_cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *dptr) {
     sim_lock();
     struct sim_node *node = sim_node_check(handle);
     if (!node || !dptr || node->work.kind != SIM_NODE_FREE)
@@ -150,8 +138,7 @@ CUresult sim_cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *dptr)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuGraphAddDependencies(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count)
-{
+CUresult sim_cuGraphAddDependencies(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
     sim_lock();
     bool ok = sim_graph_check(handle) && (count == 0 || (from && to));
     for (size_t i = 0; ok && i < count; i++) {
@@ -164,8 +151,7 @@ CUresult sim_cuGraphAddDependencies(CUgraph handle, const CUgraphNode *from, con
 }
 
 CUresult sim_cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to,
-                                       const CUgraphEdgeData *edges, size_t count)
-{
+                                       const CUgraphEdgeData *edges, size_t count) {
     (void)edges;
     return sim_cuGraphAddDependencies(handle, from, to, count);
 }

@@ -15,8 +15,7 @@
 
 #define UNITS (SIM_PAGE / SIM_UNIT)
 
-CUresult sim_pages_setup(struct sim_device *d)
-{
+CUresult sim_pages_setup(struct sim_device *d) {
     d->pages = d->total_pages * 2 + 1024; /* fragmentation is not a simulated problem: addresses abound */
     size_t bytes = d->pages * SIM_PAGE;
     d->memfd = memfd_create("simcuda", MFD_CLOEXEC);
@@ -32,10 +31,11 @@ CUresult sim_pages_setup(struct sim_device *d)
     return CUDA_SUCCESS;
 }
 
-static uintptr_t page_address(const struct sim_device *d, size_t page) { return d->base + page * SIM_PAGE; }
+static uintptr_t page_address(const struct sim_device *d, size_t page) {
+    return d->base + page * SIM_PAGE;
+}
 
-static bool take_pages(struct sim_device *d, size_t count, size_t *first)
-{
+static bool take_pages(struct sim_device *d, size_t count, size_t *first) {
     if (count > d->total_pages - d->used_pages)
         return false;
     size_t run = 0;
@@ -56,8 +56,7 @@ static bool take_pages(struct sim_device *d, size_t count, size_t *first)
     return false;
 }
 
-static void give_pages(struct sim_device *d, size_t first, size_t count)
-{
+static void give_pages(struct sim_device *d, size_t first, size_t count) {
     fallocate(d->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(first * SIM_PAGE), (off_t)(count * SIM_PAGE));
     mprotect((void *)page_address(d, first), count * SIM_PAGE, PROT_NONE);
     for (size_t i = first; i < first + count; i++) {
@@ -70,10 +69,11 @@ static void give_pages(struct sim_device *d, size_t first, size_t count)
         d->first_free = first;
 }
 
-static bool taken(const struct sim_page *page, size_t unit) { return page->map[unit / 64] >> (unit % 64) & 1; }
+static bool taken(const struct sim_page *page, size_t unit) {
+    return page->map[unit / 64] >> (unit % 64) & 1;
+}
 
-static bool find_units(const struct sim_page *page, size_t count, size_t *first)
-{
+static bool find_units(const struct sim_page *page, size_t count, size_t *first) {
     size_t run = 0;
     for (size_t i = 0; i < UNITS; i++) {
         if (run == 0 && i % 64 == 0 && page->map[i / 64] == ~UINT64_C(0)) {
@@ -89,8 +89,7 @@ static bool find_units(const struct sim_page *page, size_t count, size_t *first)
     return false;
 }
 
-static void set_units(struct sim_page *page, size_t first, size_t count, struct sim_alloc *alloc)
-{
+static void set_units(struct sim_page *page, size_t first, size_t count, struct sim_alloc *alloc) {
     for (size_t i = first; i < first + count; i++) {
         page->units[i] = alloc;
         if (alloc)
@@ -101,8 +100,7 @@ static void set_units(struct sim_page *page, size_t first, size_t count, struct 
     page->free_units = (unsigned)(alloc ? page->free_units - count : page->free_units + count);
 }
 
-static bool take_units(struct sim_device *d, const void *owner, size_t count, size_t *page, size_t *unit)
-{
+static bool take_units(struct sim_device *d, const void *owner, size_t count, size_t *page, size_t *unit) {
     size_t seen = 0;
     for (size_t i = 0; i < d->pages && seen < d->used_pages; i++) {
         struct sim_page *p = &d->page[i];
@@ -123,8 +121,7 @@ static bool take_units(struct sim_device *d, const void *owner, size_t count, si
     return true;
 }
 
-struct sim_alloc *sim_pages_take(struct sim_device *d, const void *owner, size_t size, size_t align_pages)
-{
+struct sim_alloc *sim_pages_take(struct sim_device *d, const void *owner, size_t size, size_t align_pages) {
     struct sim_alloc *alloc = calloc(1, sizeof(*alloc));
     size_t first, unit;
     alloc->size = size;
@@ -152,8 +149,7 @@ none:
     return NULL;
 }
 
-void sim_pages_give(struct sim_alloc *alloc)
-{
+void sim_pages_give(struct sim_alloc *alloc) {
     struct sim_device *d = &sim.device[alloc->device];
     size_t page = (alloc->base - d->base) / SIM_PAGE;
     if (d->page[page].units) {
@@ -168,8 +164,7 @@ void sim_pages_give(struct sim_alloc *alloc)
     free(alloc);
 }
 
-static struct sim_page *page_of(uintptr_t address, struct sim_device **device)
-{
+static struct sim_page *page_of(uintptr_t address, struct sim_device **device) {
     for (int i = 0; i < sim.devices; i++) {
         struct sim_device *d = &sim.device[i];
         if (address >= d->base && address < d->base + d->pages * SIM_PAGE) {
@@ -180,8 +175,7 @@ static struct sim_page *page_of(uintptr_t address, struct sim_device **device)
     return NULL;
 }
 
-struct sim_alloc *sim_pages_find(uintptr_t address)
-{
+struct sim_alloc *sim_pages_find(uintptr_t address) {
     struct sim_device *d;
     struct sim_page *p = page_of(address, &d);
     if (!p || !p->used)
@@ -189,8 +183,7 @@ struct sim_alloc *sim_pages_find(uintptr_t address)
     return p->units ? p->units[address % SIM_PAGE / SIM_UNIT] : p->whole;
 }
 
-bool sim_pages_mapped(uintptr_t address, size_t size)
-{
+bool sim_pages_mapped(uintptr_t address, size_t size) {
     struct sim_device *d;
     for (uintptr_t a = address & ~(SIM_PAGE - 1); a < address + size; a += SIM_PAGE) {
         struct sim_page *p = page_of(a < address ? address : a, &d);

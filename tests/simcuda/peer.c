@@ -4,10 +4,11 @@
  */
 #include "sim.h"
 
-static bool valid(CUdevice device) { return device >= 0 && device < sim.devices; }
+static bool valid(CUdevice device) {
+    return device >= 0 && device < sim.devices;
+}
 
-CUresult sim_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
-{
+CUresult sim_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
     if (!can)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device) || !valid(peer))
@@ -16,8 +17,7 @@ CUresult sim_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer)
-{
+CUresult sim_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer) {
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device) || !valid(peer) || device == peer)
@@ -26,8 +26,7 @@ CUresult sim_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute
     return CUDA_SUCCESS;
 }
 
-static CUresult change(CUcontext handle, bool enable)
-{
+static CUresult change(CUcontext handle, bool enable) {
     sim_lock();
     struct sim_ctx *ctx, *peer = sim_ctx_check(handle);
     CUresult r = sim_current(&ctx);
@@ -47,9 +46,10 @@ static CUresult change(CUcontext handle, bool enable)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
-{
+CUresult sim_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     return flags ? CUDA_ERROR_INVALID_VALUE : change(peer, true);
 }
 
-CUresult sim_cuCtxDisablePeerAccess(CUcontext peer) { return change(peer, false); }
+CUresult sim_cuCtxDisablePeerAccess(CUcontext peer) {
+    return change(peer, false);
+}

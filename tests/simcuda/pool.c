@@ -22,8 +22,7 @@ struct sim_pool {
 
 static struct sim_pool *pools; /* never shrinks: dead ones are reused, as handles are */
 
-static struct sim_pool *new_pool(int device)
-{
+static struct sim_pool *new_pool(int device) {
     struct sim_pool *pool = pools;
     while (pool && pool->live)
         pool = pool->next;
@@ -38,36 +37,31 @@ static struct sim_pool *new_pool(int device)
     return pool;
 }
 
-void sim_pools_setup(struct sim_device *device)
-{
+void sim_pools_setup(struct sim_device *device) {
     device->default_pool = device->current_pool = new_pool(device->ordinal);
     device->graph_pool = new_pool(device->ordinal);
     device->graph_pool->threshold = ~(cuuint64_t)0; /* graphs keep their memory until cuDeviceGraphMemTrim */
 }
 
-struct sim_pool *sim_pool_check(CUmemoryPool handle)
-{
+struct sim_pool *sim_pool_check(CUmemoryPool handle) {
     for (struct sim_pool *pool = pools; pool; pool = pool->next)
         if ((CUmemoryPool)pool == handle)
             return pool->live ? pool : NULL;
     return NULL;
 }
 
-static size_t span_of(size_t size)
-{
+static size_t span_of(size_t size) {
     size_t unit = size <= SIM_SMALL ? SIM_UNIT : SIM_PAGE;
     return (size - 1) / unit * unit + unit;
 }
 
-static void uncache(struct sim_alloc *a)
-{
+static void uncache(struct sim_alloc *a) {
     a->prev->next = a->next;
     a->next->prev = a->prev;
     a->cached = false;
 }
 
-static void count(struct sim_pool *pool, size_t span, bool fresh)
-{
+static void count(struct sim_pool *pool, size_t span, bool fresh) {
     pool->used += span;
     if (fresh)
         pool->reserved += span;
@@ -77,18 +71,18 @@ static void count(struct sim_pool *pool, size_t span, bool fresh)
         pool->reserved_high = pool->reserved;
 }
 
-static bool is_idle(const struct sim_alloc *a) { return !a->idle || a->idle->done; }
+static bool is_idle(const struct sim_alloc *a) {
+    return !a->idle || a->idle->done;
+}
 
-static struct sim_alloc *cached_block(struct sim_pool *pool, size_t span, struct sim_stream *stream, bool wait)
-{
+static struct sim_alloc *cached_block(struct sim_pool *pool, size_t span, struct sim_stream *stream, bool wait) {
     for (struct sim_alloc *a = pool->cached.next; a != &pool->cached; a = a->next)
         if (a->span == span && (wait || is_idle(a) || (stream && a->idle_stream == stream->id)))
             return a;
     return NULL;
 }
 
-struct sim_alloc *sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_stream *stream, struct sim_op **after)
-{
+struct sim_alloc *sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_stream *stream, struct sim_op **after) {
     struct sim_device *device = &sim.device[pool->device];
     if (size > device->total_pages * SIM_PAGE)
         return NULL;
@@ -120,8 +114,7 @@ struct sim_alloc *sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_
     return a;
 }
 
-void sim_pool_free(struct sim_alloc *a, struct sim_stream *stream, struct sim_op *op)
-{
+void sim_pool_free(struct sim_alloc *a, struct sim_stream *stream, struct sim_op *op) {
     struct sim_pool *pool = a->pool;
     pool->used -= a->span;
     a->freeing = false;
@@ -137,16 +130,14 @@ void sim_pool_free(struct sim_alloc *a, struct sim_stream *stream, struct sim_op
     pool->cached.next = a;
 }
 
-static void release(struct sim_alloc *a)
-{
+static void release(struct sim_alloc *a) {
     uncache(a);
     a->pool->reserved -= a->span;
     sim_op_replace(&a->idle, NULL);
     sim_pages_give(a);
 }
 
-void sim_pool_trim(struct sim_pool *pool, size_t keep)
-{
+void sim_pool_trim(struct sim_pool *pool, size_t keep) {
     for (struct sim_alloc *a = pool->cached.prev, *prev; a != &pool->cached && pool->reserved > keep; a = prev) {
         prev = a->prev;
         if (is_idle(a))
@@ -154,15 +145,13 @@ void sim_pool_trim(struct sim_pool *pool, size_t keep)
     }
 }
 
-void sim_pool_synchronised(int device)
-{
+void sim_pool_synchronised(int device) {
     for (struct sim_pool *pool = pools; pool; pool = pool->next)
         if (pool->live && pool->device == device && pool->reserved > pool->threshold)
             sim_pool_trim(pool, pool->threshold);
 }
 
-size_t sim_pool_reclaim(int device)
-{
+size_t sim_pool_reclaim(int device) {
     size_t before = sim.device[device].used_pages;
     for (struct sim_pool *pool = pools; pool; pool = pool->next)
         if (pool->live && pool->device == device)
@@ -171,8 +160,7 @@ size_t sim_pool_reclaim(int device)
 }
 
 /* The primary context is gone, and with it all memory of the device's pools, live or not. */
-static void end_live(struct sim_pool *pool)
-{
+static void end_live(struct sim_pool *pool) {
     struct sim_device *d = &sim.device[pool->device];
     for (size_t i = 0; i < d->pages && pool->used > 0; i++) {
         if (d->page[i].whole && d->page[i].whole->pool == pool && !d->page[i].whole->cached)
@@ -183,8 +171,7 @@ static void end_live(struct sim_pool *pool)
     }
 }
 
-void sim_pools_end_ctx(int device)
-{
+void sim_pools_end_ctx(int device) {
     struct sim_device *d = &sim.device[device];
     for (struct sim_pool *pool = pools; pool; pool = pool->next) {
         if (!pool->live || pool->device != device)
@@ -201,10 +188,11 @@ void sim_pools_end_ctx(int device)
 
 /* --- entry points ----------------------------------------------------------------------------------------------------- */
 
-static bool valid(CUdevice device) { return device >= 0 && device < sim.devices; }
+static bool valid(CUdevice device) {
+    return device >= 0 && device < sim.devices;
+}
 
-CUresult sim_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
-{
+CUresult sim_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props) {
     if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
@@ -217,8 +205,7 @@ CUresult sim_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemPoolDestroy(CUmemoryPool handle)
-{
+CUresult sim_cuMemPoolDestroy(CUmemoryPool handle) {
     sim_lock();
     struct sim_pool *pool = sim_pool_check(handle);
     if (!pool || pool == sim.device[pool->device].default_pool)
@@ -232,8 +219,7 @@ CUresult sim_cuMemPoolDestroy(CUmemoryPool handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
-{
+CUresult sim_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     sim_lock();
     struct sim_pool *pool = sim_pool_check(handle);
     if (pool)
@@ -241,54 +227,80 @@ CUresult sim_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
     return sim_unlock_return(pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-CUresult sim_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value)
-{
+CUresult sim_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value) {
     sim_lock();
     struct sim_pool *pool = sim_pool_check(handle);
     if (!pool || !value)
         return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
     switch (attribute) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: pool->follow = *(int *)value; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: pool->opportunistic = *(int *)value; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: pool->internal = *(int *)value; break;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: pool->threshold = *(cuuint64_t *)value; break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: pool->reserved_high = pool->reserved; break;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: pool->used_high = pool->used; break;
-    default: return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+        pool->follow = *(int *)value;
+        break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+        pool->opportunistic = *(int *)value;
+        break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        pool->internal = *(int *)value;
+        break;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        pool->threshold = *(cuuint64_t *)value;
+        break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        pool->reserved_high = pool->reserved;
+        break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        pool->used_high = pool->used;
+        break;
+    default:
+        return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
     }
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value)
-{
+CUresult sim_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value) {
     sim_lock();
     struct sim_pool *pool = sim_pool_check(handle);
     if (!pool || !value)
         return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
     switch (attribute) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: *(int *)value = pool->follow; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: *(int *)value = pool->opportunistic; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: *(int *)value = pool->internal; break;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: *(cuuint64_t *)value = pool->threshold; break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *(cuuint64_t *)value = pool->reserved; break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = pool->reserved_high; break;
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *(cuuint64_t *)value = pool->used; break;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: *(cuuint64_t *)value = pool->used_high; break;
-    default: return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+        *(int *)value = pool->follow;
+        break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+        *(int *)value = pool->opportunistic;
+        break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        *(int *)value = pool->internal;
+        break;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        *(cuuint64_t *)value = pool->threshold;
+        break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        *(cuuint64_t *)value = pool->reserved;
+        break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        *(cuuint64_t *)value = pool->reserved_high;
+        break;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        *(cuuint64_t *)value = pool->used;
+        break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        *(cuuint64_t *)value = pool->used_high;
+        break;
+    default:
+        return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
     }
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count_)
-{
+CUresult sim_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count_) {
     sim_lock();
     struct sim_pool *pool = sim_pool_check(handle);
     sim_unlock();
     return pool && (map || count_ == 0) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location)
-{
+CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location) {
     sim_lock();
     struct sim_pool *pool = sim_pool_check(handle);
     sim_unlock();
@@ -298,8 +310,7 @@ CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle, C
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
-{
+CUresult sim_cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
@@ -308,8 +319,7 @@ CUresult sim_cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
-{
+CUresult sim_cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(device))
@@ -319,8 +329,7 @@ CUresult sim_cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle)
-{
+CUresult sim_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     if (!valid(device))
         return CUDA_ERROR_INVALID_DEVICE;
     sim_lock();
@@ -332,22 +341,18 @@ CUresult sim_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle)
 }
 
 /* The forms of CUDA 13, which name a location instead of a device. */
-static bool on_device(const CUmemLocation *location, CUmemAllocationType type)
-{
+static bool on_device(const CUmemLocation *location, CUmemAllocationType type) {
     return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED;
 }
 
-CUresult sim_cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location, CUmemAllocationType type)
-{
+CUresult sim_cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location, CUmemAllocationType type) {
     return on_device(location, type) ? sim_cuDeviceGetDefaultMemPool(out, location->id) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult sim_cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location, CUmemAllocationType type)
-{
+CUresult sim_cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location, CUmemAllocationType type) {
     return on_device(location, type) ? sim_cuDeviceGetMemPool(out, location->id) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult sim_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
-{
+CUresult sim_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
     return on_device(location, type) ? sim_cuDeviceSetMemPool(location->id, pool) : CUDA_ERROR_INVALID_VALUE;
 }

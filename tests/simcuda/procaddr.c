@@ -16,29 +16,36 @@
 #define FUTURE_DRIVER 99000
 #define FUTURE_NAMES 200
 
-#define F1(n) CUresult cuFuture##n(void); CUresult cuFuture##n(void) { return CUDA_SUCCESS; }
+/* clang-format off */
+#define F1(n)                                                                                                                    \
+    CUresult cuFuture##n(void);                                                                                                  \
+    CUresult cuFuture##n(void) {                                                                                                 \
+        return CUDA_SUCCESS;                                                                                                     \
+    }
 #define F10(n) F1(n##0) F1(n##1) F1(n##2) F1(n##3) F1(n##4) F1(n##5) F1(n##6) F1(n##7) F1(n##8) F1(n##9)
 #define F100(n) F10(n##0) F10(n##1) F10(n##2) F10(n##3) F10(n##4) F10(n##5) F10(n##6) F10(n##7) F10(n##8) F10(n##9)
-F100(0) F100(1)
+F100(0)
+F100(1)
 #undef F1
 #define F1(n) (void *)cuFuture##n,
 static void *const future[FUTURE_NAMES] = {F100(0) F100(1)};
 #undef F1
 #undef F10
 #undef F100
+/* clang-format on */
 
-static bool has(const struct sim_symbol *s) { return s->since <= sim_knobs.driver; }
+static bool has(const struct sim_symbol *s) {
+    return s->since <= sim_knobs.driver;
+}
 
-static void *future_address(const char *name)
-{
+static void *future_address(const char *name) {
     if (strncmp(name, "cuFuture", 8) != 0 || strlen(name) != 11)
         return NULL;
     int n = atoi(name + 8);
     return n >= 0 && n < FUTURE_NAMES ? future[n] : NULL;
 }
 
-static bool absent(const char *export)
-{
+static bool absent(const char *export) {
     if (strncmp(export, "cuFuture", 8) == 0)
         return sim_knobs.driver < FUTURE_DRIVER;
     for (int i = 0; i < SIM_ROWS; i++)
@@ -48,8 +55,7 @@ static bool absent(const char *export)
 }
 
 /* The loader passes over a symbol whose value is zero, as if it had never been defined. */
-static void hide_what_came_later(void)
-{
+static void hide_what_came_later(void) {
     ElfW(Sym) *symbols = NULL;
     const char *strings = NULL;
     const uint32_t *hash = NULL;
@@ -73,15 +79,13 @@ static void hide_what_came_later(void)
     mprotect((void *)from, to - from, PROT_READ);
 }
 
-__attribute__((constructor)) static void loaded(void)
-{
+__attribute__((constructor)) static void loaded(void) {
     sim_knobs_load();
     if (sim_knobs.driver < 13000 || sim_knobs.driver < FUTURE_DRIVER)
         hide_what_came_later();
 }
 
-static const struct sim_symbol *best(const char *asked, int version, bool per_thread)
-{
+static const struct sim_symbol *best(const char *asked, int version, bool per_thread) {
     const struct sim_symbol *found = NULL;
     for (int i = 0; i < SIM_ROWS; i++) {
         const struct sim_symbol *s = &sim_symbols[i];
@@ -95,8 +99,7 @@ static const struct sim_symbol *best(const char *asked, int version, bool per_th
     return found;
 }
 
-static bool known(const char *asked)
-{
+static bool known(const char *asked) {
     for (int i = 0; i < SIM_ROWS; i++)
         if (strcmp(sim_symbols[i].asked, asked) == 0 && has(&sim_symbols[i]))
             return true;
@@ -104,8 +107,7 @@ static bool known(const char *asked)
 }
 
 CUresult sim_cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
-                                 CUdriverProcAddressQueryResult *status)
-{
+                                 CUdriverProcAddressQueryResult *status) {
     const cuuint64_t understood = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     if (!symbol || !pfn)
         return CUDA_ERROR_INVALID_VALUE;
@@ -127,13 +129,11 @@ CUresult sim_cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cu
     return *pfn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult sim_cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
-{
+CUresult sim_cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags) {
     return sim_cuGetProcAddress_v2(symbol, pfn, version, flags, NULL);
 }
 
-CUresult sim_cuGetExportTable(const void **table, const CUuuid *id)
-{
+CUresult sim_cuGetExportTable(const void **table, const CUuuid *id) {
     if (!table || !id)
         return CUDA_ERROR_INVALID_VALUE;
     *table = NULL; /* the private tables of the real driver: nobody's business */

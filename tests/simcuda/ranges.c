@@ -11,8 +11,7 @@ static struct sim_alloc **range;
 static size_t ranges, room;
 
 /* Index of the first range that ends after address. */
-static size_t position(uintptr_t address)
-{
+static size_t position(uintptr_t address) {
     size_t low = 0, high = ranges;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -24,8 +23,7 @@ static size_t position(uintptr_t address)
     return low;
 }
 
-struct sim_alloc *sim_range_add(uintptr_t base, size_t size, enum sim_kind kind)
-{
+struct sim_alloc *sim_range_add(uintptr_t base, size_t size, enum sim_kind kind) {
     struct sim_alloc *alloc = calloc(1, sizeof(*alloc));
     alloc->base = base;
     alloc->size = alloc->span = size;
@@ -42,8 +40,7 @@ struct sim_alloc *sim_range_add(uintptr_t base, size_t size, enum sim_kind kind)
     return alloc;
 }
 
-void sim_range_remove(struct sim_alloc *alloc)
-{
+void sim_range_remove(struct sim_alloc *alloc) {
     size_t at = position(alloc->base);
     if (at == ranges || range[at] != alloc)
         return;
@@ -52,10 +49,11 @@ void sim_range_remove(struct sim_alloc *alloc)
     free(alloc);
 }
 
-struct sim_alloc *sim_range_overlap(uintptr_t address, size_t size)
-{
+struct sim_alloc *sim_range_overlap(uintptr_t address, size_t size) {
     size_t at = position(address);
     return at < ranges && range[at]->base < address + size ? range[at] : NULL;
 }
 
-struct sim_alloc *sim_range_find(uintptr_t address) { return sim_range_overlap(address, 1); }
+struct sim_alloc *sim_range_find(uintptr_t address) {
+    return sim_range_overlap(address, 1);
+}

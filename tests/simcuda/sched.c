@@ -15,36 +15,31 @@ static struct sim_op *ready_head, **ready_tail = &ready_head;
 static size_t ready_count, idle_workers;
 static pthread_cond_t ready_cond = PTHREAD_COND_INITIALIZER;
 
-unsigned long long sim_now_ns(void)
-{
+unsigned long long sim_now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (unsigned long long)t.tv_sec * 1000000000ull + (unsigned long long)t.tv_nsec;
 }
 
-struct sim_op *sim_op_ref(struct sim_op *op)
-{
+struct sim_op *sim_op_ref(struct sim_op *op) {
     op->refs++;
     return op;
 }
 
-void sim_op_unref(struct sim_op *op)
-{
+void sim_op_unref(struct sim_op *op) {
     if (op && --op->refs == 0) {
         free(op->next);
         free(op);
     }
 }
 
-void sim_op_replace(struct sim_op **slot, struct sim_op *op)
-{
+void sim_op_replace(struct sim_op **slot, struct sim_op *op) {
     struct sim_op *old = *slot;
     *slot = op ? sim_op_ref(op) : NULL;
     sim_op_unref(old);
 }
 
-struct sim_op *sim_op_new(struct sim_ctx *ctx, const struct sim_work *work)
-{
+struct sim_op *sim_op_new(struct sim_ctx *ctx, const struct sim_work *work) {
     struct sim_op *op = calloc(1, sizeof(*op));
     op->refs = 1;
     op->pending = 1; /* until it is started */
@@ -54,8 +49,7 @@ struct sim_op *sim_op_new(struct sim_ctx *ctx, const struct sim_work *work)
     return op;
 }
 
-void sim_op_after(struct sim_op *op, struct sim_op *earlier)
-{
+void sim_op_after(struct sim_op *op, struct sim_op *earlier) {
     if (!earlier || earlier->done || earlier == op)
         return;
     if (earlier->nnext == earlier->next_room) {
@@ -68,15 +62,13 @@ void sim_op_after(struct sim_op *op, struct sim_op *earlier)
     op->pending++;
 }
 
-void sim_op_after_all(struct sim_op *op, struct sim_ctx *ctx)
-{
+void sim_op_after_all(struct sim_op *op, struct sim_ctx *ctx) {
     for (struct sim_op *o = ctx->ops; o; o = o->older)
         if (!o->covered)
             sim_op_after(op, o);
 }
 
-static void unlist(struct sim_op *op)
-{
+static void unlist(struct sim_op *op) {
     struct sim_ctx *ctx = op->ctx;
     if (op->newer)
         op->newer->older = op->older;
@@ -92,8 +84,7 @@ static void unlist(struct sim_op *op)
 
 static void *worker(void *unused);
 
-static void make_ready(struct sim_op *op)
-{
+static void make_ready(struct sim_op *op) {
     op->queue = NULL;
     *ready_tail = op;
     ready_tail = &op->queue;
@@ -116,8 +107,7 @@ static void make_ready(struct sim_op *op)
 }
 
 /* Ends op and whatever becomes ready and has nothing to do. Takes over the caller's reference. */
-static void complete(struct sim_op *op)
-{
+static void complete(struct sim_op *op) {
     bool wake = false;
     for (struct sim_op *todo = op, *next; todo; todo = next) {
         next = todo->queue;
@@ -146,8 +136,7 @@ static void complete(struct sim_op *op)
         pthread_cond_broadcast(&sim.done);
 }
 
-static void run(struct sim_op *op)
-{
+static void run(struct sim_op *op) {
     struct sim_ctx *ctx = op->ctx;
     sim_unlock();
     sim_work_run(ctx, &op->work);
@@ -155,8 +144,7 @@ static void run(struct sim_op *op)
     complete(op);
 }
 
-static void *worker(void *unused)
-{
+static void *worker(void *unused) {
     sim_lock();
     for (;;) {
         while (!ready_head) {
@@ -175,8 +163,7 @@ static void *worker(void *unused)
     return unused;
 }
 
-void sim_op_start(struct sim_op *op)
-{
+void sim_op_start(struct sim_op *op) {
     struct sim_ctx *ctx = op->ctx;
     op->older = ctx->ops;
     if (ctx->ops)
@@ -193,16 +180,14 @@ void sim_op_start(struct sim_op *op)
         make_ready(op);
 }
 
-void sim_op_wait(struct sim_op *op)
-{
+void sim_op_wait(struct sim_op *op) {
     op->waiters++;
     while (!op->done)
         pthread_cond_wait(&sim.done, &sim.lock);
     op->waiters--;
 }
 
-void sim_ctx_drain(struct sim_ctx *ctx)
-{
+void sim_ctx_drain(struct sim_ctx *ctx) {
     if (!ctx->ops)
         return;
     struct sim_op *op = sim_op_new(ctx, NULL);

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_PAGE ((size_t)2 << 20) /* the driver takes device memory in these */
-#define SIM_UNIT ((size_t)512)     /* spacing and alignment of small allocations */
+#define SIM_PAGE ((size_t)2 << 20)  /* the driver takes device memory in these */
+#define SIM_UNIT ((size_t)512)      /* spacing and alignment of small allocations */
 #define SIM_SMALL ((size_t)1 << 20) /* larger ones get pages of their own */
 #define SIM_MAX_DEVICES 16
 
@@ -32,31 +32,31 @@ enum sim_kind { SIM_DEVICE, SIM_POOL, SIM_MANAGED, SIM_GRAPH, SIM_VMM, SIM_IPC, 
 
 struct sim_alloc {
     uintptr_t base;
-    size_t size;          /* as asked for */
-    size_t span;          /* as taken */
+    size_t size; /* as asked for */
+    size_t span; /* as taken */
     enum sim_kind kind;
     int device;
-    struct sim_ctx *ctx;  /* whose destruction ends it; NULL: nobody's */
+    struct sim_ctx *ctx; /* whose destruction ends it; NULL: nobody's */
     struct sim_pool *pool;
     unsigned long long id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
     unsigned host_flags;
-    bool freeing;          /* a free has been accepted: no second one, no queries */
-    bool cached;           /* lies in its pool, waiting for the next owner */
-    bool registered;       /* host memory that belongs to the program */
+    bool freeing;    /* a free has been accepted: no second one, no queries */
+    bool cached;     /* lies in its pool, waiting for the next owner */
+    bool registered; /* host memory that belongs to the program */
     bool sync_memops;
-    unsigned access;       /* VMM mapping: bit per device */
-    void *physical;        /* VMM mapping: of what */
-    int graphs;            /* graph memory: how many graphs have a node for it */
-    struct sim_op *idle;   /* pool memory: done when the free has been reached */
+    unsigned access;     /* VMM mapping: bit per device */
+    void *physical;      /* VMM mapping: of what */
+    int graphs;          /* graph memory: how many graphs have a node for it */
+    struct sim_op *idle; /* pool memory: done when the free has been reached */
     unsigned long long idle_stream;
     struct sim_alloc *prev, *next; /* all of them, or the pool's cached ones */
 };
 
 struct sim_page {
-    struct sim_alloc *whole;   /* the large allocation it is part of */
-    struct sim_alloc **units;  /* small ones: owner of each unit */
-    uint64_t *map;             /* small ones: taken units */
-    const void *owner;         /* context or pool whose small ones may live here */
+    struct sim_alloc *whole;  /* the large allocation it is part of */
+    struct sim_alloc **units; /* small ones: owner of each unit */
+    uint64_t *map;            /* small ones: taken units */
+    const void *owner;        /* context or pool whose small ones may live here */
     unsigned free_units;
     bool used;
 };
@@ -82,7 +82,7 @@ struct sim_ctx {
     unsigned flags, api_version;
     unsigned long long id;
     CUresult sticky;
-    int freeing; /* frees that wait for the device; launches queue up behind them */
+    int freeing;    /* frees that wait for the device; launches queue up behind them */
     int references; /* cuCtxAttach */
     struct sim_stream *legacy;
     struct sim_op *ops;      /* unfinished work, newest first */
@@ -112,9 +112,9 @@ struct sim_event {
     bool live;
     unsigned flags;
     struct sim_ctx *ctx;
-    struct sim_op *op;           /* last record; NULL: never recorded */
-    unsigned long long capture;  /* id of the capture it was recorded in; 0: outside … */
-    struct sim_node **cap_deps;  /* … behind these nodes */
+    struct sim_op *op;          /* last record; NULL: never recorded */
+    unsigned long long capture; /* id of the capture it was recorded in; 0: outside … */
+    struct sim_node **cap_deps; /* … behind these nodes */
     size_t cap_ndeps;
     struct sim_ipc_event *shared;
 };
@@ -122,31 +122,67 @@ struct sim_event {
 /* --- work ----------------------------------------------------------------------------------------------------------- */
 
 enum sim_work_kind {
-    SIM_EMPTY, SIM_HOSTFN, SIM_MEMSET, SIM_COPY, SIM_WAIT_VALUE, SIM_WRITE_VALUE, SIM_RELEASE, SIM_SCRIBBLE,
-    SIM_NODE_ALLOC, SIM_NODE_FREE, SIM_NODE_RECORD, SIM_NODE_WAIT, SIM_NODE_CHILD, SIM_IPC_SIGNAL, SIM_IPC_AWAIT,
+    SIM_EMPTY,
+    SIM_HOSTFN,
+    SIM_MEMSET,
+    SIM_COPY,
+    SIM_WAIT_VALUE,
+    SIM_WRITE_VALUE,
+    SIM_RELEASE,
+    SIM_SCRIBBLE,
+    SIM_NODE_ALLOC,
+    SIM_NODE_FREE,
+    SIM_NODE_RECORD,
+    SIM_NODE_WAIT,
+    SIM_NODE_CHILD,
+    SIM_IPC_SIGNAL,
+    SIM_IPC_AWAIT,
 };
 
 struct sim_work {
     enum sim_work_kind kind;
     union {
-        struct { CUhostFn fn; CUstreamCallback callback; CUstream stream; void *data; } host;
-        struct { uintptr_t dst; size_t pitch, width, height; unsigned value, elem; } set;
+        struct {
+            CUhostFn fn;
+            CUstreamCallback callback;
+            CUstream stream;
+            void *data;
+        } host;
+        struct {
+            uintptr_t dst;
+            size_t pitch, width, height;
+            unsigned value, elem;
+        } set;
         struct {
             uintptr_t dst, src;
             size_t dst_pitch, src_pitch, dst_slice, src_slice, width, height, depth;
             void *staged; /* freed after the copy */
         } copy;
-        struct { uintptr_t addr; uint64_t value; unsigned flags; bool wide; } value;
-        struct { struct sim_alloc *alloc; } memory;
-        struct { struct sim_event *event; } event;
-        struct { struct sim_graph *graph; } child;
-        struct { struct sim_ipc_event *shared; uint64_t ticket; } ipc;
+        struct {
+            uintptr_t addr;
+            uint64_t value;
+            unsigned flags;
+            bool wide;
+        } value;
+        struct {
+            struct sim_alloc *alloc;
+        } memory;
+        struct {
+            struct sim_event *event;
+        } event;
+        struct {
+            struct sim_graph *graph;
+        } child;
+        struct {
+            struct sim_ipc_event *shared;
+            uint64_t ticket;
+        } ipc;
     };
 };
 
 struct sim_op {
     int refs, pending;
-    bool done, covered; /* covered: some unfinished op of the same context comes after it */
+    bool done, covered;          /* covered: some unfinished op of the same context comes after it */
     unsigned long long blocking; /* id of the stream, if the legacy stream waits for it */
     int waiters;
     struct sim_ctx *ctx;
@@ -162,7 +198,7 @@ struct sim_op {
 
 struct sim_state {
     pthread_mutex_t lock;
-    pthread_cond_t done; /* some op that somebody waits for is done, or a gate opened */
+    pthread_cond_t done;            /* some op that somebody waits for is done, or a gate opened */
     int initialised, forked, ended; /* atomics, read without the lock */
     int devices;
     unsigned long long next_id; /* streams, contexts, buffers */
@@ -172,19 +208,30 @@ extern struct sim_state sim;
 
 struct sim_thread {
     unsigned long long id;
+    struct sim_thread *next;
     bool per_thread; /* the running entry point is a _ptsz or _ptds one */
     bool in_host_function;
     CUstreamCaptureMode capture_mode;
     struct sim_stream *stream; /* the per-thread stream used last, and what it was */
     unsigned long long stream_id;
     int depth;
-    struct { struct sim_ctx *ctx; unsigned long long id; } stack[64];
+    struct {
+        struct sim_ctx *ctx;
+        unsigned long long id;
+    } stack[64];
 };
 struct sim_thread *sim_self(void);
 
-static inline void sim_lock(void) { pthread_mutex_lock(&sim.lock); }
-static inline void sim_unlock(void) { pthread_mutex_unlock(&sim.lock); }
-static inline CUresult sim_unlock_return(CUresult r) { sim_unlock(); return r; }
+static inline void sim_lock(void) {
+    pthread_mutex_lock(&sim.lock);
+}
+static inline void sim_unlock(void) {
+    pthread_mutex_unlock(&sim.lock);
+}
+static inline CUresult sim_unlock_return(CUresult r) {
+    sim_unlock();
+    return r;
+}
 
 /* knobs.c — environment, fault injection, log */
 struct sim_knobs {
@@ -210,9 +257,9 @@ struct sim_stream *sim_stream_find_per_thread(struct sim_ctx *ctx, unsigned long
 void sim_stream_each(void (*visit)(struct sim_stream *, void *), void *arg);
 
 /* context.c (locked) */
-CUresult sim_current(struct sim_ctx **ctx);     /* the calling thread's, usable; sticky errors come back */
+CUresult sim_current(struct sim_ctx **ctx); /* the calling thread's, usable; sticky errors come back */
 CUresult sim_ctx_usable(struct sim_ctx *ctx);
-struct sim_ctx *sim_ctx_root(struct sim_ctx *ctx); /* green → its primary */
+struct sim_ctx *sim_ctx_root(struct sim_ctx *ctx);                /* green → its primary */
 CUresult sim_ctx_resolve(CUcontext handle, struct sim_ctx **ctx); /* NULL: current */
 
 /* sched.c (locked) */
@@ -224,7 +271,7 @@ void sim_op_wait(struct sim_op *op);
 struct sim_op *sim_op_ref(struct sim_op *op);
 void sim_op_unref(struct sim_op *op);
 void sim_op_replace(struct sim_op **slot, struct sim_op *op); /* takes a new reference */
-void sim_ctx_drain(struct sim_ctx *ctx); /* waits for all earlier work */
+void sim_ctx_drain(struct sim_ctx *ctx);                      /* waits for all earlier work */
 unsigned long long sim_now_ns(void);
 
 /* work.c — what a worker does, without the lock */
@@ -279,9 +326,9 @@ void sim_pools_end_ctx(int device);
 CUresult sim_copy(struct sim_stream *stream, struct sim_work *work, bool wait);
 
 /* capture.c (locked) */
-CUresult sim_capture_guard(struct sim_ctx *ctx); /* an unsafe call: refused and harmful while somebody captures */
-CUresult sim_capture_fence(struct sim_ctx *ctx); /* context fences: worse */
-CUresult sim_capture_sync(struct sim_stream *stream); /* a synchronising call on one stream */
+CUresult sim_capture_guard(struct sim_ctx *ctx);          /* an unsafe call: refused and harmful while somebody captures */
+CUresult sim_capture_fence(struct sim_ctx *ctx);          /* context fences: worse */
+CUresult sim_capture_sync(struct sim_stream *stream);     /* a synchronising call on one stream */
 CUresult sim_capture_implicit(struct sim_stream *stream); /* legacy work while a blocking stream captures */
 CUresult sim_capture_add(struct sim_stream *stream, const struct sim_work *work, struct sim_node **node);
 CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event, bool external);

@@ -10,14 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sim_stream_gate(struct sim_ctx *ctx)
-{
+void sim_stream_gate(struct sim_ctx *ctx) {
     while (ctx->freeing > 0)
         pthread_cond_wait(&sim.done, &sim.lock);
 }
 
-static struct sim_stream *make(struct sim_ctx *ctx, enum sim_stream_type type, unsigned flags, int priority)
-{
+static struct sim_stream *make(struct sim_ctx *ctx, enum sim_stream_type type, unsigned flags, int priority) {
     struct sim_stream *stream = sim_stream_new();
     stream->type = type;
     stream->ctx = ctx;
@@ -27,8 +25,7 @@ static struct sim_stream *make(struct sim_ctx *ctx, enum sim_stream_type type, u
     return stream;
 }
 
-static struct sim_stream *per_thread(struct sim_ctx *ctx)
-{
+static struct sim_stream *per_thread(struct sim_ctx *ctx) {
     struct sim_thread *self = sim_self();
     struct sim_stream *stream = self->stream;
     if (stream && stream->live && stream->id == self->stream_id && stream->ctx == ctx)
@@ -43,8 +40,7 @@ static struct sim_stream *per_thread(struct sim_ctx *ctx)
     return stream;
 }
 
-CUresult sim_stream_resolve(CUstream handle, struct sim_stream **out)
-{
+CUresult sim_stream_resolve(CUstream handle, struct sim_stream **out) {
     if (handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
         struct sim_stream *stream = sim_stream_check(handle);
         if (!stream || stream->type != SIM_USER)
@@ -66,8 +62,7 @@ CUresult sim_stream_resolve(CUstream handle, struct sim_stream **out)
     return CUDA_SUCCESS;
 }
 
-static void after_barrier(struct sim_op *op, struct sim_ctx *ctx)
-{
+static void after_barrier(struct sim_op *op, struct sim_ctx *ctx) {
     size_t kept = 0;
     for (size_t i = 0; i < ctx->barriers; i++) {
         struct sim_op *earlier = ctx->barrier[i];
@@ -81,8 +76,7 @@ static void after_barrier(struct sim_op *op, struct sim_ctx *ctx)
     ctx->barriers = kept;
 }
 
-static void after_stream(struct sim_op *op, struct sim_stream *stream)
-{
+static void after_stream(struct sim_op *op, struct sim_stream *stream) {
     struct sim_ctx *root = op->ctx;
     sim_op_after(op, stream->tail);
     if (stream->type == SIM_LEGACY && root->blocking > 0) {
@@ -95,8 +89,7 @@ static void after_stream(struct sim_op *op, struct sim_stream *stream)
     }
 }
 
-struct sim_op *sim_stream_begin(struct sim_stream *stream, const struct sim_work *work)
-{
+struct sim_op *sim_stream_begin(struct sim_stream *stream, const struct sim_work *work) {
     struct sim_ctx *root = sim_ctx_root(stream->ctx);
     struct sim_op *op = sim_op_new(root, work);
     after_stream(op, stream);
@@ -106,8 +99,7 @@ struct sim_op *sim_stream_begin(struct sim_stream *stream, const struct sim_work
     return op;
 }
 
-void sim_stream_end(struct sim_stream *stream, struct sim_op *op)
-{
+void sim_stream_end(struct sim_stream *stream, struct sim_op *op) {
     sim_op_replace(&stream->tail, op);
     if (stream->type != SIM_LEGACY && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
         op->blocking = stream->id;
@@ -116,8 +108,7 @@ void sim_stream_end(struct sim_stream *stream, struct sim_op *op)
     sim_op_start(op);
 }
 
-CUresult sim_submit(struct sim_stream *stream, const struct sim_work *work, struct sim_op **out)
-{
+CUresult sim_submit(struct sim_stream *stream, const struct sim_work *work, struct sim_op **out) {
     sim_stream_gate(sim_ctx_root(stream->ctx));
     if (!stream->live)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -135,14 +126,12 @@ CUresult sim_submit(struct sim_stream *stream, const struct sim_work *work, stru
     return CUDA_SUCCESS;
 }
 
-CUresult sim_submit_marker(struct sim_stream *stream, struct sim_op **out)
-{
+CUresult sim_submit_marker(struct sim_stream *stream, struct sim_op **out) {
     static const struct sim_work nothing = {.kind = SIM_EMPTY};
     return sim_submit(stream, &nothing, out);
 }
 
-void sim_stream_destroy(struct sim_stream *stream)
-{
+void sim_stream_destroy(struct sim_stream *stream) {
     if (stream->capture)
         sim_capture_forget_stream(stream);
     if (stream->ctx->legacy == stream)
@@ -152,8 +141,7 @@ void sim_stream_destroy(struct sim_stream *stream)
     sim_stream_drop(stream);
 }
 
-static CUresult create(CUstream *out, unsigned flags, int priority)
-{
+static CUresult create(CUstream *out, unsigned flags, int priority) {
     if (!out || (flags & ~CU_STREAM_NON_BLOCKING))
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -164,15 +152,15 @@ static CUresult create(CUstream *out, unsigned flags, int priority)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuStreamCreate(CUstream *out, unsigned flags) { return create(out, flags, 0); }
+CUresult sim_cuStreamCreate(CUstream *out, unsigned flags) {
+    return create(out, flags, 0);
+}
 
-CUresult sim_cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
-{
+CUresult sim_cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
     return create(out, flags, priority);
 }
 
-CUresult sim_cuStreamDestroy_v2(CUstream handle)
-{
+CUresult sim_cuStreamDestroy_v2(CUstream handle) {
     sim_lock();
     struct sim_stream *stream = sim_stream_check(handle);
     if (!stream || stream->type != SIM_USER)
@@ -182,17 +170,17 @@ CUresult sim_cuStreamDestroy_v2(CUstream handle)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuStreamDestroy(CUstream handle) { return sim_cuStreamDestroy_v2(handle); }
+CUresult sim_cuStreamDestroy(CUstream handle) {
+    return sim_cuStreamDestroy_v2(handle);
+}
 
-static bool idle(struct sim_stream *stream)
-{
+static bool idle(struct sim_stream *stream) {
     if (stream->tail && !stream->tail->done)
         return false;
     return stream->type != SIM_LEGACY || sim_ctx_root(stream->ctx)->blocking == 0;
 }
 
-CUresult sim_cuStreamSynchronize(CUstream handle)
-{
+CUresult sim_cuStreamSynchronize(CUstream handle) {
     sim_lock();
     struct sim_stream *stream;
     CUresult r = sim_stream_resolve(handle, &stream);
@@ -213,8 +201,7 @@ CUresult sim_cuStreamSynchronize(CUstream handle)
     return sim_unlock_return(ctx->sticky);
 }
 
-CUresult sim_cuStreamQuery(CUstream handle)
-{
+CUresult sim_cuStreamQuery(CUstream handle) {
     sim_lock();
     struct sim_stream *stream;
     CUresult r = sim_stream_resolve(handle, &stream);
@@ -225,8 +212,7 @@ CUresult sim_cuStreamQuery(CUstream handle)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags)
-{
+CUresult sim_cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {
     if (flags & ~CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -255,27 +241,36 @@ CUresult sim_cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned f
 }
 
 /* The questions that only read: one lock, one field. */
-#define ANSWER(expression)                                                                                             \
-    do {                                                                                                               \
-        if (!out)                                                                                                      \
-            return CUDA_ERROR_INVALID_VALUE;                                                                           \
-        sim_lock();                                                                                                    \
-        struct sim_stream *stream;                                                                                     \
-        CUresult r = sim_stream_resolve(handle, &stream);                                                              \
-        if (r == CUDA_SUCCESS)                                                                                         \
-            *out = (expression);                                                                                       \
-        return sim_unlock_return(r);                                                                                   \
+#define ANSWER(expression)                                                                                                       \
+    do {                                                                                                                         \
+        if (!out)                                                                                                                \
+            return CUDA_ERROR_INVALID_VALUE;                                                                                     \
+        sim_lock();                                                                                                              \
+        struct sim_stream *stream;                                                                                               \
+        CUresult r = sim_stream_resolve(handle, &stream);                                                                        \
+        if (r == CUDA_SUCCESS)                                                                                                   \
+            *out = (expression);                                                                                                 \
+        return sim_unlock_return(r);                                                                                             \
     } while (0)
 
-CUresult sim_cuStreamGetId(CUstream handle, unsigned long long *out) { ANSWER(stream->id); }
-CUresult sim_cuStreamGetFlags(CUstream handle, unsigned *out) { ANSWER(stream->flags); }
-CUresult sim_cuStreamGetPriority(CUstream handle, int *out) { ANSWER(stream->priority); }
-CUresult sim_cuStreamGetCtx(CUstream handle, CUcontext *out) { ANSWER((CUcontext)stream->ctx); }
-CUresult sim_cuStreamGetDevice(CUstream handle, CUdevice *out) { ANSWER(stream->ctx->device); }
+CUresult sim_cuStreamGetId(CUstream handle, unsigned long long *out) {
+    ANSWER(stream->id);
+}
+CUresult sim_cuStreamGetFlags(CUstream handle, unsigned *out) {
+    ANSWER(stream->flags);
+}
+CUresult sim_cuStreamGetPriority(CUstream handle, int *out) {
+    ANSWER(stream->priority);
+}
+CUresult sim_cuStreamGetCtx(CUstream handle, CUcontext *out) {
+    ANSWER((CUcontext)stream->ctx);
+}
+CUresult sim_cuStreamGetDevice(CUstream handle, CUdevice *out) {
+    ANSWER(stream->ctx->device);
+}
 #undef ANSWER
 
-static CUresult submit_to(CUstream handle, const struct sim_work *work)
-{
+static CUresult submit_to(CUstream handle, const struct sim_work *work) {
     sim_lock();
     struct sim_stream *stream;
     CUresult r = sim_stream_resolve(handle, &stream);
@@ -284,24 +279,21 @@ static CUresult submit_to(CUstream handle, const struct sim_work *work)
     return sim_unlock_return(r);
 }
 
-CUresult sim_cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *data)
-{
+CUresult sim_cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *data) {
     if (!fn)
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_work work = {.kind = SIM_HOSTFN, .host = {.fn = fn, .data = data}};
     return submit_to(handle, &work);
 }
 
-CUresult sim_cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void *data, unsigned flags)
-{
+CUresult sim_cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void *data, unsigned flags) {
     if (!callback || flags)
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_work work = {.kind = SIM_HOSTFN, .host = {.callback = callback, .stream = handle, .data = data}};
     return submit_to(handle, &work);
 }
 
-static CUresult value(CUstream handle, enum sim_work_kind kind, CUdeviceptr addr, uint64_t v, unsigned flags, bool wide)
-{
+static CUresult value(CUstream handle, enum sim_work_kind kind, CUdeviceptr addr, uint64_t v, unsigned flags, bool wide) {
     if (addr % (wide ? 8 : 4) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -313,32 +305,26 @@ static CUresult value(CUstream handle, enum sim_work_kind kind, CUdeviceptr addr
     return submit_to(handle, &work);
 }
 
-CUresult sim_cuStreamWaitValue32_v2(CUstream s, CUdeviceptr a, cuuint32_t v, unsigned flags)
-{
+CUresult sim_cuStreamWaitValue32_v2(CUstream s, CUdeviceptr a, cuuint32_t v, unsigned flags) {
     return value(s, SIM_WAIT_VALUE, a, v, flags, false);
 }
 
-CUresult sim_cuStreamWaitValue64_v2(CUstream s, CUdeviceptr a, cuuint64_t v, unsigned flags)
-{
+CUresult sim_cuStreamWaitValue64_v2(CUstream s, CUdeviceptr a, cuuint64_t v, unsigned flags) {
     return value(s, SIM_WAIT_VALUE, a, v, flags, true);
 }
 
-CUresult sim_cuStreamWriteValue32_v2(CUstream s, CUdeviceptr a, cuuint32_t v, unsigned flags)
-{
+CUresult sim_cuStreamWriteValue32_v2(CUstream s, CUdeviceptr a, cuuint32_t v, unsigned flags) {
     return value(s, SIM_WRITE_VALUE, a, v, flags, false);
 }
 
-CUresult sim_cuStreamWriteValue64_v2(CUstream s, CUdeviceptr a, cuuint64_t v, unsigned flags)
-{
+CUresult sim_cuStreamWriteValue64_v2(CUstream s, CUdeviceptr a, cuuint64_t v, unsigned flags) {
     return value(s, SIM_WRITE_VALUE, a, v, flags, true);
 }
 
-CUresult sim_cuStreamWaitValue32(CUstream s, CUdeviceptr a, cuuint32_t v, unsigned flags)
-{
+CUresult sim_cuStreamWaitValue32(CUstream s, CUdeviceptr a, cuuint32_t v, unsigned flags) {
     return value(s, SIM_WAIT_VALUE, a, v, flags, false);
 }
 
-CUresult sim_cuStreamWriteValue32(CUstream s, CUdeviceptr a, cuuint32_t v, unsigned flags)
-{
+CUresult sim_cuStreamWriteValue32(CUstream s, CUdeviceptr a, cuuint32_t v, unsigned flags) {
     return value(s, SIM_WRITE_VALUE, a, v, flags, false);
 }

@@ -33,16 +33,14 @@ struct reservation {
 static struct physical *physicals;
 static struct reservation *reservations;
 
-static struct physical *check(CUmemGenericAllocationHandle handle)
-{
+static struct physical *check(CUmemGenericAllocationHandle handle) {
     struct physical *p = physicals;
     while (p && (CUmemGenericAllocationHandle)(uintptr_t)p != handle)
         p = p->next;
     return p && p->handles > 0 ? p : NULL;
 }
 
-static void drop(struct physical *p)
-{
+static void drop(struct physical *p) {
     if (p->handles > 0 || p->mappings > 0)
         return;
     struct physical **link = &physicals;
@@ -56,16 +54,14 @@ static void drop(struct physical *p)
     free(p);
 }
 
-static struct reservation *reserved(uintptr_t base, size_t size)
-{
+static struct reservation *reserved(uintptr_t base, size_t size) {
     for (struct reservation *r = reservations; r; r = r->next)
         if (base >= r->base && base < r->base + r->size)
             return size <= r->base + r->size - base ? r : NULL;
     return NULL;
 }
 
-bool sim_vmm_accessible(uintptr_t address, size_t size)
-{
+bool sim_vmm_accessible(uintptr_t address, size_t size) {
     if (!reserved(address, 1))
         return true;
     while (size > 0) {
@@ -82,8 +78,7 @@ bool sim_vmm_accessible(uintptr_t address, size_t size)
 }
 
 CUresult sim_cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *prop,
-                                           CUmemAllocationGranularity_flags option)
-{
+                                           CUmemAllocationGranularity_flags option) {
     if (!out || !prop || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
         return CUDA_ERROR_INVALID_VALUE;
     *out = SIM_PAGE;
@@ -91,8 +86,7 @@ CUresult sim_cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationPro
 }
 
 CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
-                         unsigned long long flags)
-{
+                         unsigned long long flags) {
     if (!out || !prop || flags || size == 0 || size % SIM_PAGE || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     int device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop->location.id : 0;
@@ -107,15 +101,20 @@ CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const C
     alloc->kind = SIM_VMM;
     alloc->freeing = true; /* the home addresses are nobody's */
     struct physical *p = calloc(1, sizeof(*p));
-    *p = (struct physical){.alloc = alloc, .fd = sim.device[device].memfd, .device = device, .size = size, .handles = 1,
-                           .offset = (off_t)(alloc->base - sim.device[device].base), .prop = *prop, .next = physicals};
+    *p = (struct physical){.alloc = alloc,
+                           .fd = sim.device[device].memfd,
+                           .device = device,
+                           .size = size,
+                           .handles = 1,
+                           .offset = (off_t)(alloc->base - sim.device[device].base),
+                           .prop = *prop,
+                           .next = physicals};
     physicals = p;
     *out = (CUmemGenericAllocationHandle)(uintptr_t)p;
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle)
-{
+CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle) {
     sim_lock();
     struct physical *p = check(handle);
     if (!p)
@@ -125,16 +124,15 @@ CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle)
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags)
-{
+CUresult sim_cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags) {
     (void)wish;
     if (!out || flags || size == 0 || size % SIM_PAGE || (alignment & (alignment - 1)))
         return CUDA_ERROR_INVALID_VALUE;
     if (alignment < SIM_PAGE)
         alignment = SIM_PAGE;
-    char *area = size + alignment < size ? MAP_FAILED
-                                         : mmap(NULL, size + alignment, PROT_NONE,
-                                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *area = size + alignment < size
+                     ? MAP_FAILED
+                     : mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (area == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uintptr_t base = ((uintptr_t)area + alignment - 1) & ~(alignment - 1);
@@ -149,8 +147,7 @@ CUresult sim_cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemAddressFree(CUdeviceptr base, size_t size)
-{
+CUresult sim_cuMemAddressFree(CUdeviceptr base, size_t size) {
     sim_lock();
     struct reservation **link = &reservations;
     while (*link && (*link)->base != base)
@@ -165,8 +162,7 @@ CUresult sim_cuMemAddressFree(CUdeviceptr base, size_t size)
 }
 
 CUresult sim_cuMemMap(CUdeviceptr base, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                      unsigned long long flags)
-{
+                      unsigned long long flags) {
     sim_lock();
     struct physical *p = check(handle);
     bool ok = p && !flags && size && size % SIM_PAGE == 0 && base % SIM_PAGE == 0 && offset % SIM_PAGE == 0 &&
@@ -185,8 +181,7 @@ CUresult sim_cuMemMap(CUdeviceptr base, size_t size, size_t offset, CUmemGeneric
 }
 
 /* Visits the mappings that fill [base, base + size) exactly. False: they do not. */
-static bool each_mapping(uintptr_t base, size_t size, bool (*visit)(struct sim_alloc *, const void *), const void *arg)
-{
+static bool each_mapping(uintptr_t base, size_t size, bool (*visit)(struct sim_alloc *, const void *), const void *arg) {
     uintptr_t end = base + size;
     for (uintptr_t a = base; a < end;) {
         struct sim_alloc *map = sim_range_find(a);
@@ -199,8 +194,7 @@ static bool each_mapping(uintptr_t base, size_t size, bool (*visit)(struct sim_a
     return size > 0;
 }
 
-static bool unmap_one(struct sim_alloc *map, const void *unused)
-{
+static bool unmap_one(struct sim_alloc *map, const void *unused) {
     (void)unused;
     struct physical *p = map->physical;
     mmap((void *)map->base, map->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
@@ -210,15 +204,13 @@ static bool unmap_one(struct sim_alloc *map, const void *unused)
     return true;
 }
 
-CUresult sim_cuMemUnmap(CUdeviceptr base, size_t size)
-{
+CUresult sim_cuMemUnmap(CUdeviceptr base, size_t size) {
     sim_lock();
     bool ok = each_mapping(base, size, NULL, NULL) && each_mapping(base, size, unmap_one, NULL);
     return sim_unlock_return(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-static bool protect_one(struct sim_alloc *map, const void *arg)
-{
+static bool protect_one(struct sim_alloc *map, const void *arg) {
     const CUmemAccessDesc *desc = arg;
     int prot = PROT_NONE;
     if (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
@@ -236,8 +228,7 @@ static bool protect_one(struct sim_alloc *map, const void *arg)
     return mprotect((void *)map->base, map->size, prot) == 0;
 }
 
-CUresult sim_cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessDesc *desc, size_t count)
-{
+CUresult sim_cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessDesc *desc, size_t count) {
     if (!desc || count == 0)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -249,8 +240,7 @@ CUresult sim_cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessDesc
     return sim_unlock_return(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address)
-{
+CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
     if (!flags || !location)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -261,8 +251,7 @@ CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loca
     return sim_unlock_return(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-CUresult sim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
-{
+CUresult sim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
@@ -275,8 +264,7 @@ CUresult sim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
-{
+CUresult sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle) {
     sim_lock();
     struct physical *p = check(handle);
     if (!p || !prop)
@@ -286,8 +274,7 @@ CUresult sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, C
 }
 
 CUresult sim_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-                                          unsigned long long flags)
-{
+                                          unsigned long long flags) {
     sim_lock();
     struct physical *p = check(handle);
     if (!out || !p || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
@@ -302,9 +289,7 @@ CUresult sim_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandl
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
-                                            CUmemAllocationHandleType type)
-{
+CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle, CUmemAllocationHandleType type) {
     if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
     int fd = fcntl((int)(intptr_t)os_handle, F_DUPFD_CLOEXEC, 0);

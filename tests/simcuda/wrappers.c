@@ -9,15 +9,14 @@
 #include <string.h>
 
 /* Each row's version is the toolkit's: PFN_<asked>_v<since> must have the export's type. */
-#define ENTRY(stream, since, export, asked, ...)                                                                       \
+#define ENTRY(stream, since, export, asked, ...)                                                                                 \
     static const PFN_##asked##_v##since type_of_##export __attribute__((unused)) = export;
 #define EARLY ENTRY
 #include "symbols.def"
 #undef ENTRY
 #undef EARLY
 
-bool sim_enter(enum sim_row row, CUresult *result)
-{
+bool sim_enter(enum sim_row row, CUresult *result) {
     if (__atomic_load_n(&sim.ended, __ATOMIC_ACQUIRE)) {
         if (sim_knobs.exit_crash)
             abort();
@@ -38,23 +37,21 @@ bool sim_enter(enum sim_row row, CUresult *result)
     return !sim_knobs.busy || !sim_knobs_strike(row, result);
 }
 
-static void clear(void *out, size_t size)
-{
+static void clear(void *out, size_t size) {
     if (out)
         memset(out, 0, size);
 }
 
-#define WRAPPER(name, export, parameters, arguments, out, ...)                                                         \
-    CUresult name parameters                                                                                           \
-    {                                                                                                                  \
-        CUresult r_;                                                                                                   \
-        if (sim_enter(ROW_##name, &r_))                                                                                \
-            r_ = sim_##export arguments;                                                                               \
-        else                                                                                                           \
-            clear((void *)(out), sizeof(*(out)));                                                                      \
-        if (sim_log_wanted())                                                                                          \
-            sim_log(ROW_##name, r_, (const void *)(out), sizeof(*(out)), __VA_ARGS__);                                 \
-        return r_;                                                                                                     \
+#define WRAPPER(name, export, parameters, arguments, out, ...)                                                                   \
+    CUresult name parameters {                                                                                                   \
+        CUresult r_;                                                                                                             \
+        if (sim_enter(ROW_##name, &r_))                                                                                          \
+            r_ = sim_##export arguments;                                                                                         \
+        else                                                                                                                     \
+            clear((void *)(out), sizeof(*(out)));                                                                                \
+        if (sim_log_wanted())                                                                                                    \
+            sim_log(ROW_##name, r_, (const void *)(out), sizeof(*(out)), __VA_ARGS__);                                           \
+        return r_;                                                                                                               \
     }
 #define ANY_WRAPPERS(export, ...) WRAPPER(export, export, __VA_ARGS__)
 #define PTSZ_WRAPPERS(export, ...) WRAPPER(export, export, __VA_ARGS__) WRAPPER(export##_ptsz, export, __VA_ARGS__)
@@ -72,8 +69,7 @@ static void clear(void *out, size_t size)
 #undef PTDS_WRAPPERS
 #undef WRAPPER
 
-#define ROW(name, asked, since, per_thread, early)                                                                     \
-    [ROW_##name] = {#name, #asked, since, per_thread, early, (void *)name},
+#define ROW(name, asked, since, per_thread, early) [ROW_##name] = {#name, #asked, since, per_thread, early, (void *)name},
 #define LATER(since) ((since) > 7000 ? (since) : 7000) /* per-thread default streams came with CUDA 7 */
 #define ANY_ROWS(e, a, s, early) ROW(e, a, s, false, early)
 #define PTSZ_ROWS(e, a, s, early) ROW(e, a, s, false, early) ROW(e##_ptsz, a, LATER(s), true, early)

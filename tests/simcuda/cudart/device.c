@@ -9,10 +9,12 @@
 #define MAX_DEVICES 64
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { CUcontext ctx; bool retained; } primary[MAX_DEVICES];
+static struct {
+    CUcontext ctx;
+    bool retained;
+} primary[MAX_DEVICES];
 
-static cudaError_t use(int device)
-{
+static cudaError_t use(int device) {
     if (device < 0 || device >= MAX_DEVICES)
         return cudaErrorInvalidDevice;
     pthread_mutex_lock(&lock);
@@ -27,8 +29,7 @@ static cudaError_t use(int device)
 }
 
 /* A primary context that was reset is current but dead until somebody retains it again. */
-static bool dead(CUcontext ctx)
-{
+static bool dead(CUcontext ctx) {
     bool found = false;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < MAX_DEVICES; i++)
@@ -37,8 +38,7 @@ static bool dead(CUcontext ctx)
     return found;
 }
 
-cudaError_t rt_bind(void)
-{
+cudaError_t rt_bind(void) {
     cudaError_t r = rt_start();
     if (r != cudaSuccess)
         return r;
@@ -49,24 +49,21 @@ cudaError_t rt_bind(void)
     return use(rt_self()->device);
 }
 
-cudaError_t rt_cudaRuntimeGetVersion(int *version)
-{
+cudaError_t rt_cudaRuntimeGetVersion(int *version) {
     if (!version)
         return cudaErrorInvalidValue;
     *version = SIM_CUDART;
     return cudaSuccess;
 }
 
-cudaError_t rt_cudaDriverGetVersion(int *version)
-{
+cudaError_t rt_cudaDriverGetVersion(int *version) {
     if (!version)
         return cudaErrorInvalidValue;
     *version = 0;
     return rt_start() == cudaErrorInsufficientDriver ? cudaSuccess : RT_CALL(cuDriverGetVersion, version);
 }
 
-cudaError_t rt_cudaGetDeviceCount(int *count)
-{
+cudaError_t rt_cudaGetDeviceCount(int *count) {
     if (!count)
         return cudaErrorInvalidValue;
     cudaError_t r = rt_start();
@@ -74,8 +71,7 @@ cudaError_t rt_cudaGetDeviceCount(int *count)
     return r != cudaSuccess ? r : RT_CALL(cuDeviceGetCount, count);
 }
 
-cudaError_t rt_cudaGetDevice(int *device)
-{
+cudaError_t rt_cudaGetDevice(int *device) {
     if (!device)
         return cudaErrorInvalidValue;
     cudaError_t r = rt_start();
@@ -87,8 +83,7 @@ cudaError_t rt_cudaGetDevice(int *device)
     return r != cudaSuccess || !ctx || dead(ctx) ? r : RT_CALL(cuCtxGetDevice, device);
 }
 
-cudaError_t rt_cudaSetDevice(int device)
-{
+cudaError_t rt_cudaSetDevice(int device) {
     int count = 0;
     cudaError_t r = rt_start();
     if (r == cudaSuccess)
@@ -101,8 +96,7 @@ cudaError_t rt_cudaSetDevice(int device)
     return use(device);
 }
 
-cudaError_t rt_cudaInitDevice(int device, unsigned device_flags, unsigned flags)
-{
+cudaError_t rt_cudaInitDevice(int device, unsigned device_flags, unsigned flags) {
     (void)device_flags, (void)flags;
     cudaError_t r = rt_start();
     CUcontext old = NULL;
@@ -113,10 +107,11 @@ cudaError_t rt_cudaInitDevice(int device, unsigned device_flags, unsigned flags)
     return r != cudaSuccess ? r : RT_CALL(cuCtxSetCurrent, old);
 }
 
-cudaError_t rt_cudaDeviceSynchronize(void) { RT_BOUND(cuCtxSynchronize); }
+cudaError_t rt_cudaDeviceSynchronize(void) {
+    RT_BOUND(cuCtxSynchronize);
+}
 
-cudaError_t rt_cudaDeviceReset(void)
-{
+cudaError_t rt_cudaDeviceReset(void) {
     int device = 0;
     cudaError_t r = rt_cudaGetDevice(&device);
     if (r != cudaSuccess)
@@ -127,14 +122,12 @@ cudaError_t rt_cudaDeviceReset(void)
     return RT_CALL(cuDevicePrimaryCtxReset, device);
 }
 
-cudaError_t rt_cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
-{
+cudaError_t rt_cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
     cudaError_t r = rt_start();
     return r != cudaSuccess ? r : RT_CALL(cuDeviceGetAttribute, value, (CUdevice_attribute)attribute, device);
 }
 
-cudaError_t rt_cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
-{
+cudaError_t rt_cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     if (!p)
         return cudaErrorInvalidValue;
     cudaError_t r = rt_start();
@@ -144,7 +137,10 @@ cudaError_t rt_cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     r = RT_CALL(cuDeviceGetName, p->name, sizeof(p->name), device);
     if (r == cudaSuccess)
         r = RT_CALL(cuDeviceTotalMem, &p->totalGlobalMem, device);
-    const struct { CUdevice_attribute attribute; int *field; } fields[] = {
+    const struct {
+        CUdevice_attribute attribute;
+        int *field;
+    } fields[] = {
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &p->major},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &p->minor},
         {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &p->multiProcessorCount},
@@ -160,19 +156,16 @@ cudaError_t rt_cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     return r;
 }
 
-cudaError_t rt_cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
+cudaError_t rt_cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     RT_BOUND(cuCtxGetStreamPriorityRange, least, greatest);
 }
 
-cudaError_t rt_cudaDeviceCanAccessPeer(int *can, int device, int peer)
-{
+cudaError_t rt_cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     cudaError_t r = rt_start();
     return r != cudaSuccess ? r : RT_CALL(cuDeviceCanAccessPeer, can, device, peer);
 }
 
-static cudaError_t peer_context(int peer, CUcontext *ctx)
-{
+static cudaError_t peer_context(int peer, CUcontext *ctx) {
     CUcontext current = NULL;
     cudaError_t r = rt_bind();
     if (r == cudaSuccess)
@@ -185,23 +178,20 @@ static cudaError_t peer_context(int peer, CUcontext *ctx)
     return r;
 }
 
-cudaError_t rt_cudaDeviceEnablePeerAccess(int peer, unsigned flags)
-{
+cudaError_t rt_cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     CUcontext ctx;
     cudaError_t r = peer_context(peer, &ctx);
     return r != cudaSuccess ? r : RT_CALL(cuCtxEnablePeerAccess, ctx, flags);
 }
 
-cudaError_t rt_cudaDeviceDisablePeerAccess(int peer)
-{
+cudaError_t rt_cudaDeviceDisablePeerAccess(int peer) {
     CUcontext ctx;
     cudaError_t r = peer_context(peer, &ctx);
     return r != cudaSuccess ? r : RT_CALL(cuCtxDisablePeerAccess, ctx);
 }
 
 cudaError_t rt_cudaGetDriverEntryPointByVersion(const char *symbol, void **fn, unsigned version, unsigned long long flags,
-                                                enum cudaDriverEntryPointQueryResult *status)
-{
+                                                enum cudaDriverEntryPointQueryResult *status) {
     if (!symbol || !fn)
         return cudaErrorInvalidValue;
     cudaError_t r = rt_start();
@@ -217,8 +207,7 @@ cudaError_t rt_cudaGetDriverEntryPointByVersion(const char *symbol, void **fn, u
 }
 
 cudaError_t rt_cudaGetDriverEntryPoint(const char *symbol, void **fn, unsigned long long flags,
-                                       enum cudaDriverEntryPointQueryResult *status)
-{
+                                       enum cudaDriverEntryPointQueryResult *status) {
     int version = SIM_CUDART, driver = 0;
     if (rt_start() == cudaSuccess && RT_CALL(cuDriverGetVersion, &driver) == cudaSuccess && driver < version)
         version = driver;

@@ -9,19 +9,17 @@
 #include "runtime.def"
 #undef RUNTIME
 
-static cudaError_t note(cudaError_t r)
-{
+static cudaError_t note(cudaError_t r) {
     if (r != cudaSuccess)
         rt_self()->last_error = r;
     return r;
 }
 
-#define EXPORT(symbol, name, thread, parameters, arguments)                                                            \
-    cudaError_t symbol parameters;                                                                                     \
-    cudaError_t symbol parameters                                                                                      \
-    {                                                                                                                  \
-        rt_self()->per_thread = thread;                                                                                \
-        return note(rt_##name arguments);                                                                              \
+#define EXPORT(symbol, name, thread, parameters, arguments)                                                                      \
+    cudaError_t symbol parameters;                                                                                               \
+    cudaError_t symbol parameters {                                                                                              \
+        rt_self()->per_thread = thread;                                                                                          \
+        return note(rt_##name arguments);                                                                                        \
     }
 #define ANY_EXPORTS(name, ...) EXPORT(name, name, false, __VA_ARGS__)
 #define PTSZ_EXPORTS(name, ...) EXPORT(name, name, false, __VA_ARGS__) EXPORT(name##_ptsz, name, true, __VA_ARGS__)
@@ -30,38 +28,43 @@ static cudaError_t note(cudaError_t r)
 #include "runtime.def"
 #undef RUNTIME
 
-cudaError_t cudaGetLastError(void)
-{
+cudaError_t cudaGetLastError(void) {
     cudaError_t r = rt_self()->last_error;
     rt_self()->last_error = cudaSuccess;
     return r;
 }
 
-cudaError_t cudaPeekAtLastError(void) { return rt_self()->last_error; }
+cudaError_t cudaPeekAtLastError(void) {
+    return rt_self()->last_error;
+}
 
 /* The names differ from the driver's, the texts do not. */
-const char *cudaGetErrorName(cudaError_t error)
-{
+const char *cudaGetErrorName(cudaError_t error) {
     switch (error) {
-#define NAME(e) case e: return #e;
-    NAME(cudaSuccess) NAME(cudaErrorInvalidValue) NAME(cudaErrorMemoryAllocation) NAME(cudaErrorInitializationError)
-    NAME(cudaErrorCudartUnloading) NAME(cudaErrorInvalidDevice) NAME(cudaErrorNoDevice) NAME(cudaErrorInvalidPitchValue)
-    NAME(cudaErrorInsufficientDriver) NAME(cudaErrorCallRequiresNewerDriver) NAME(cudaErrorDeviceUninitialized)
-    NAME(cudaErrorInvalidResourceHandle) NAME(cudaErrorIllegalState) NAME(cudaErrorSymbolNotFound) NAME(cudaErrorNotReady)
-    NAME(cudaErrorIllegalAddress) NAME(cudaErrorPeerAccessAlreadyEnabled) NAME(cudaErrorPeerAccessNotEnabled)
-    NAME(cudaErrorContextIsDestroyed) NAME(cudaErrorHostMemoryAlreadyRegistered) NAME(cudaErrorHostMemoryNotRegistered)
-    NAME(cudaErrorNotPermitted) NAME(cudaErrorNotSupported) NAME(cudaErrorStreamCaptureUnsupported)
-    NAME(cudaErrorStreamCaptureInvalidated) NAME(cudaErrorStreamCaptureMerge) NAME(cudaErrorStreamCaptureUnmatched)
-    NAME(cudaErrorStreamCaptureUnjoined) NAME(cudaErrorStreamCaptureIsolation) NAME(cudaErrorStreamCaptureImplicit)
-    NAME(cudaErrorCapturedEvent) NAME(cudaErrorStreamCaptureWrongThread) NAME(cudaErrorAlreadyMapped)
-    NAME(cudaErrorUnknown)
+#define NAME(e)                                                                                                                  \
+    case e:                                                                                                                      \
+        return #e;
+        NAME(cudaSuccess)
+        NAME(cudaErrorInvalidValue) NAME(cudaErrorMemoryAllocation) NAME(cudaErrorInitializationError)
+            NAME(cudaErrorCudartUnloading) NAME(cudaErrorInvalidDevice) NAME(cudaErrorNoDevice) NAME(cudaErrorInvalidPitchValue)
+                NAME(cudaErrorInsufficientDriver) NAME(cudaErrorCallRequiresNewerDriver) NAME(cudaErrorDeviceUninitialized)
+                    NAME(cudaErrorInvalidResourceHandle) NAME(cudaErrorIllegalState) NAME(cudaErrorSymbolNotFound)
+                        NAME(cudaErrorNotReady) NAME(cudaErrorIllegalAddress) NAME(cudaErrorPeerAccessAlreadyEnabled)
+                            NAME(cudaErrorPeerAccessNotEnabled) NAME(cudaErrorContextIsDestroyed)
+                                NAME(cudaErrorHostMemoryAlreadyRegistered) NAME(cudaErrorHostMemoryNotRegistered)
+                                    NAME(cudaErrorNotPermitted) NAME(cudaErrorNotSupported)
+                                        NAME(cudaErrorStreamCaptureUnsupported) NAME(cudaErrorStreamCaptureInvalidated)
+                                            NAME(cudaErrorStreamCaptureMerge) NAME(cudaErrorStreamCaptureUnmatched)
+                                                NAME(cudaErrorStreamCaptureUnjoined) NAME(cudaErrorStreamCaptureIsolation)
+                                                    NAME(cudaErrorStreamCaptureImplicit) NAME(cudaErrorCapturedEvent)
+                                                        NAME(cudaErrorStreamCaptureWrongThread) NAME(cudaErrorAlreadyMapped)
+                                                            NAME(cudaErrorUnknown)
 #undef NAME
-    default: return "unrecognized error code";
+                                                                default : return "unrecognized error code";
     }
 }
 
-const char *cudaGetErrorString(cudaError_t error)
-{
+const char *cudaGetErrorString(cudaError_t error) {
     const char *text = NULL;
     if (error == cudaErrorInsufficientDriver)
         return "CUDA driver version is insufficient for CUDA runtime version";

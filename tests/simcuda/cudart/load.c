@@ -11,17 +11,16 @@
 struct rt_driver rt_driver;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int state; /* 0: not tried, 1: found, 2: initialised */
+static bool found;  /* guarded by lock */
+static int started; /* atomic: set once cuInit has succeeded */
 static void *library;
 
-struct rt_thread *rt_self(void)
-{
+struct rt_thread *rt_self(void) {
     static __thread struct rt_thread self;
     return &self;
 }
 
-void *rt_look_up(const char *name, int version, unsigned long long flags, CUdriverProcAddressQueryResult *status)
-{
+void *rt_look_up(const char *name, int version, unsigned long long flags, CUdriverProcAddressQueryResult *status) {
     void *address = NULL;
     CUdriverProcAddressQueryResult ignored;
     if (rt_driver.look_up)
@@ -33,8 +32,7 @@ void *rt_look_up(const char *name, int version, unsigned long long flags, CUdriv
     return address;
 }
 
-static void *find(const char *name, int version, unsigned long long flags, const char *export, const char *suffix)
-{
+static void *find(const char *name, int version, unsigned long long flags, const char *export, const char *suffix) {
     if (rt_driver.look_up || rt_driver.look_up_v1)
         return rt_look_up(name, version, flags, NULL);
     char full[128];
@@ -43,8 +41,7 @@ static void *find(const char *name, int version, unsigned long long flags, const
     return dlsym(library, full);
 }
 
-static bool load(void)
-{
+static bool load(void) {
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return false;
@@ -55,10 +52,10 @@ static bool load(void)
         *(void **)&rt_driver.look_up_v1 = rt_look_up("cuGetProcAddress", 11030, CU_GET_PROC_ADDRESS_DEFAULT, NULL);
         *(void **)&rt_driver.look_up = rt_look_up("cuGetProcAddress", 12000, CU_GET_PROC_ADDRESS_DEFAULT, NULL);
     }
-#define FIND(name, since, export, pts)                                                                                 \
-    *(void **)&rt_driver.name[0] = find(#name, since, CU_GET_PROC_ADDRESS_LEGACY_STREAM, #export, "");                 \
-    *(void **)&rt_driver.name[1] =                                                                                     \
-        *pts ? find(#name, (since) > 7000 ? (since) : 7000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, #export, pts) \
+#define FIND(name, since, export, pts)                                                                                           \
+    *(void **)&rt_driver.name[0] = find(#name, since, CU_GET_PROC_ADDRESS_LEGACY_STREAM, #export, "");                           \
+    *(void **)&rt_driver.name[1] =                                                                                               \
+        *pts ? find(#name, (since) > 7000 ? (since) : 7000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, #export, pts)         \
              : (void *)rt_driver.name[0];
 #define DRIVER(name, since, export) FIND(name, since, export, "")
 #define STREAM(name, since, export) FIND(name, since, export, "_ptsz")
@@ -71,20 +68,16 @@ static bool load(void)
     return rt_driver.cuInit[0] != NULL;
 }
 
-cudaError_t rt_start(void)
-{
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == 2)
+cudaError_t rt_start(void) {
+    if (__atomic_load_n(&started, __ATOMIC_ACQUIRE))
         return cudaSuccess;
     pthread_mutex_lock(&lock);
-    cudaError_t r = cudaSuccess;
-    if (state == 0 && load())
-        state = 1;
-    if (state == 0)
-        r = cudaErrorInsufficientDriver;
-    else if (state == 1)
+    cudaError_t r = cudaErrorInsufficientDriver;
+    found = found || load();
+    if (found)
         r = (cudaError_t)rt_driver.cuInit[0](0);
     if (r == cudaSuccess)
-        __atomic_store_n(&state, 2, __ATOMIC_RELEASE);
+        __atomic_store_n(&started, 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&lock);
     return r;
 }

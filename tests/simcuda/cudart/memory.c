@@ -7,8 +7,7 @@
 
 #define PTR(p) ((CUdeviceptr)(uintptr_t)(p))
 
-cudaError_t rt_cudaMalloc(void **p, size_t size)
-{
+cudaError_t rt_cudaMalloc(void **p, size_t size) {
     if (!p)
         return cudaErrorInvalidValue;
     cudaError_t r = rt_bind();
@@ -16,10 +15,11 @@ cudaError_t rt_cudaMalloc(void **p, size_t size)
     return r != cudaSuccess || size == 0 ? r : RT_CALL(cuMemAlloc, (CUdeviceptr *)p, size);
 }
 
-cudaError_t rt_cudaFree(void *p) { RT_BOUND(cuMemFree, PTR(p)); }
+cudaError_t rt_cudaFree(void *p) {
+    RT_BOUND(cuMemFree, PTR(p));
+}
 
-cudaError_t rt_cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height)
-{
+cudaError_t rt_cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height) {
     if (!p || !pitch)
         return cudaErrorInvalidValue;
     cudaError_t r = rt_bind();
@@ -31,8 +31,7 @@ cudaError_t rt_cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t hei
     return r;
 }
 
-cudaError_t rt_cudaMalloc3D(struct cudaPitchedPtr *p, struct cudaExtent extent)
-{
+cudaError_t rt_cudaMalloc3D(struct cudaPitchedPtr *p, struct cudaExtent extent) {
     if (!p)
         return cudaErrorInvalidValue;
     size_t rows;
@@ -43,32 +42,32 @@ cudaError_t rt_cudaMalloc3D(struct cudaPitchedPtr *p, struct cudaExtent extent)
     return rt_cudaMallocPitch(&p->ptr, &p->pitch, extent.width, rows);
 }
 
-cudaError_t rt_cudaMallocManaged(void **p, size_t size, unsigned flags)
-{
+cudaError_t rt_cudaMallocManaged(void **p, size_t size, unsigned flags) {
     if (!p)
         return cudaErrorInvalidValue;
     RT_BOUND(cuMemAllocManaged, (CUdeviceptr *)p, size, flags);
 }
 
-cudaError_t rt_cudaMallocAsync(void **p, size_t size, cudaStream_t stream)
-{
+cudaError_t rt_cudaMallocAsync(void **p, size_t size, cudaStream_t stream) {
     if (!p)
         return cudaErrorInvalidValue;
     RT_BOUND(cuMemAllocAsync, (CUdeviceptr *)p, size, stream);
 }
 
-cudaError_t rt_cudaMallocFromPoolAsync(void **p, size_t size, cudaMemPool_t pool, cudaStream_t stream)
-{
+cudaError_t rt_cudaMallocFromPoolAsync(void **p, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
     if (!p)
         return cudaErrorInvalidValue;
     RT_BOUND(cuMemAllocFromPoolAsync, (CUdeviceptr *)p, size, pool, stream);
 }
 
-cudaError_t rt_cudaFreeAsync(void *p, cudaStream_t stream) { RT_BOUND(cuMemFreeAsync, PTR(p), stream); }
-cudaError_t rt_cudaMemGetInfo(size_t *free, size_t *total) { RT_BOUND(cuMemGetInfo, free, total); }
+cudaError_t rt_cudaFreeAsync(void *p, cudaStream_t stream) {
+    RT_BOUND(cuMemFreeAsync, PTR(p), stream);
+}
+cudaError_t rt_cudaMemGetInfo(size_t *free, size_t *total) {
+    RT_BOUND(cuMemGetInfo, free, total);
+}
 
-cudaError_t rt_cudaHostAlloc(void **p, size_t size, unsigned flags)
-{
+cudaError_t rt_cudaHostAlloc(void **p, size_t size, unsigned flags) {
     if (!p)
         return cudaErrorInvalidValue;
     cudaError_t r = rt_bind();
@@ -76,18 +75,24 @@ cudaError_t rt_cudaHostAlloc(void **p, size_t size, unsigned flags)
     return r != cudaSuccess || size == 0 ? r : RT_CALL(cuMemHostAlloc, p, size, flags);
 }
 
-cudaError_t rt_cudaMallocHost(void **p, size_t size) { return rt_cudaHostAlloc(p, size, 0); }
-cudaError_t rt_cudaFreeHost(void *p) { RT_BOUND(cuMemFreeHost, p); }
-cudaError_t rt_cudaHostRegister(void *p, size_t size, unsigned flags) { RT_BOUND(cuMemHostRegister, p, size, flags); }
-cudaError_t rt_cudaHostUnregister(void *p) { RT_BOUND(cuMemHostUnregister, p); }
+cudaError_t rt_cudaMallocHost(void **p, size_t size) {
+    return rt_cudaHostAlloc(p, size, 0);
+}
+cudaError_t rt_cudaFreeHost(void *p) {
+    RT_BOUND(cuMemFreeHost, p);
+}
+cudaError_t rt_cudaHostRegister(void *p, size_t size, unsigned flags) {
+    RT_BOUND(cuMemHostRegister, p, size, flags);
+}
+cudaError_t rt_cudaHostUnregister(void *p) {
+    RT_BOUND(cuMemHostUnregister, p);
+}
 
-cudaError_t rt_cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
-{
+cudaError_t rt_cudaHostGetDevicePointer(void **device, void *host, unsigned flags) {
     RT_BOUND(cuMemHostGetDevicePointer, (CUdeviceptr *)device, host, flags);
 }
 
-cudaError_t rt_cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *p)
-{
+cudaError_t rt_cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *p) {
     if (!out)
         return cudaErrorInvalidValue;
     cudaError_t r = rt_bind();
@@ -104,7 +109,7 @@ cudaError_t rt_cudaPointerGetAttributes(struct cudaPointerAttributes *out, const
     if (r != cudaSuccess)
         return r;
     memset(out, 0, sizeof(*out));
-    out->type = managed                       ? cudaMemoryTypeManaged
+    out->type = managed                        ? cudaMemoryTypeManaged
                 : type == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
                 : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
                                                : cudaMemoryTypeUnregistered;
@@ -114,27 +119,25 @@ cudaError_t rt_cudaPointerGetAttributes(struct cudaPointerAttributes *out, const
     return cudaSuccess;
 }
 
-cudaError_t rt_cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p)
-{
+cudaError_t rt_cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p) {
     RT_BOUND(cuIpcGetMemHandle, (CUipcMemHandle *)handle, PTR(p));
 }
 
-cudaError_t rt_cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned flags)
-{
+cudaError_t rt_cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned flags) {
     CUipcMemHandle driver_handle;
     memcpy(&driver_handle, &handle, sizeof(driver_handle));
     RT_BOUND(cuIpcOpenMemHandle, (CUdeviceptr *)p, driver_handle, flags);
 }
 
-cudaError_t rt_cudaIpcCloseMemHandle(void *p) { RT_BOUND(cuIpcCloseMemHandle, PTR(p)); }
+cudaError_t rt_cudaIpcCloseMemHandle(void *p) {
+    RT_BOUND(cuIpcCloseMemHandle, PTR(p));
+}
 
-cudaError_t rt_cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)
-{
+cudaError_t rt_cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event) {
     RT_BOUND(cuIpcGetEventHandle, (CUipcEventHandle *)handle, event);
 }
 
-cudaError_t rt_cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle)
-{
+cudaError_t rt_cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle) {
     CUipcEventHandle driver_handle;
     memcpy(&driver_handle, &handle, sizeof(driver_handle));
     RT_BOUND(cuIpcOpenEventHandle, event, driver_handle);
@@ -142,8 +145,7 @@ cudaError_t rt_cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t h
 
 /* --- pools --- */
 
-cudaError_t rt_cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *props)
-{
+cudaError_t rt_cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *props) {
     if (!pool || !props)
         return cudaErrorInvalidValue;
     CUmemPoolProps p = {.allocType = (CUmemAllocationType)props->allocType,
@@ -153,33 +155,36 @@ cudaError_t rt_cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolPr
     RT_BOUND(cuMemPoolCreate, pool, &p);
 }
 
-cudaError_t rt_cudaMemPoolDestroy(cudaMemPool_t pool) { RT_BOUND(cuMemPoolDestroy, pool); }
-cudaError_t rt_cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) { RT_BOUND(cuMemPoolTrimTo, pool, keep); }
+cudaError_t rt_cudaMemPoolDestroy(cudaMemPool_t pool) {
+    RT_BOUND(cuMemPoolDestroy, pool);
+}
+cudaError_t rt_cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
+    RT_BOUND(cuMemPoolTrimTo, pool, keep);
+}
 
-cudaError_t rt_cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value)
-{
+cudaError_t rt_cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
     RT_BOUND(cuMemPoolSetAttribute, pool, (CUmemPool_attribute)attribute, value);
 }
 
-cudaError_t rt_cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value)
-{
+cudaError_t rt_cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
     RT_BOUND(cuMemPoolGetAttribute, pool, (CUmemPool_attribute)attribute, value);
 }
 
-cudaError_t rt_cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *map, size_t count)
-{
+cudaError_t rt_cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *map, size_t count) {
     RT_BOUND(cuMemPoolSetAccess, pool, (const CUmemAccessDesc *)map, count);
 }
 
-cudaError_t rt_cudaMemPoolGetAccess(enum cudaMemAccessFlags *flags, cudaMemPool_t pool, struct cudaMemLocation *location)
-{
+cudaError_t rt_cudaMemPoolGetAccess(enum cudaMemAccessFlags *flags, cudaMemPool_t pool, struct cudaMemLocation *location) {
     RT_BOUND(cuMemPoolGetAccess, (CUmemAccess_flags *)flags, pool, (CUmemLocation *)location);
 }
 
-cudaError_t rt_cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device)
-{
+cudaError_t rt_cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
     RT_BOUND(cuDeviceGetDefaultMemPool, pool, device);
 }
 
-cudaError_t rt_cudaDeviceGetMemPool(cudaMemPool_t *pool, int device) { RT_BOUND(cuDeviceGetMemPool, pool, device); }
-cudaError_t rt_cudaDeviceSetMemPool(int device, cudaMemPool_t pool) { RT_BOUND(cuDeviceSetMemPool, device, pool); }
+cudaError_t rt_cudaDeviceGetMemPool(cudaMemPool_t *pool, int device) {
+    RT_BOUND(cuDeviceGetMemPool, pool, device);
+}
+cudaError_t rt_cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
+    RT_BOUND(cuDeviceSetMemPool, device, pool);
+}

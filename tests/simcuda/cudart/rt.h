@@ -43,12 +43,11 @@ RT_HIDDEN void *rt_look_up(const char *name, int version, unsigned long long fla
 
 #define RT_DRIVER(name) (rt_driver.name[rt_self()->per_thread])
 /* The driver's answer as the runtime's: the numbers are the same. */
-#define RT_CALL(name, ...)                                                                                             \
-    (RT_DRIVER(name) ? (cudaError_t)RT_DRIVER(name)(__VA_ARGS__) : cudaErrorCallRequiresNewerDriver)
-#define RT_BOUND(name, ...)                                                                                            \
-    do {                                                                                                               \
-        cudaError_t bound_ = rt_bind();                                                                                \
-        return bound_ != cudaSuccess ? bound_ : RT_CALL(name, __VA_ARGS__);                                            \
+#define RT_CALL(name, ...) (RT_DRIVER(name) ? (cudaError_t)RT_DRIVER(name)(__VA_ARGS__) : cudaErrorCallRequiresNewerDriver)
+#define RT_BOUND(name, ...)                                                                                                      \
+    do {                                                                                                                         \
+        cudaError_t bound_ = rt_bind();                                                                                          \
+        return bound_ != cudaSuccess ? bound_ : RT_CALL(name, __VA_ARGS__);                                                      \
     } while (0)
 
 #endif
