@@ -1,7 +1,8 @@
 /*
- * file.c: the configuration file: lines "name = value" with the options' names in lower case and without CUPLUG_, blank lines, and comments from a
- * '#' at the beginning of a line or after a blank to its end. A name given twice counts the last time. Read whole with read(2) into pages of our
- * own, which are given back; only a regular file, so that opening it can neither block nor have an effect.
+ * file.c: the configuration file: lines "name = value" with the options' names in lower case and without CUPLUG_, blank lines,
+ * and comments from a
+ * '#' at the beginning of a line or after a blank to its end. A name given twice counts the last time. Read whole with read(2)
+ * into pages of our own, which are given back; only a regular file, so that opening it can neither block nor have an effect.
  */
 #include "reader.h"
 
@@ -78,9 +79,8 @@ static size_t without_comment(const char *text, size_t length) {
 static void read_line(const struct source *source, const char *text, size_t length) {
     char where[400], what[160], name[64];
     const struct cuplug_option *option;
-    const char *equals, *key = text, *value, *origin;
+    const char *equals, *key, *value;
     size_t key_length, value_length;
-    int line;
 
     length = without_comment(text, length);
     cuplug_value_trim(&text, &length);
@@ -106,11 +106,10 @@ static void read_line(const struct source *source, const char *text, size_t leng
         return;
     }
     if (option->type == CUPLUG_TYPE_INPUT_FILE) {
-        cuplug_reader_refuse(where, text, length, "only the environment can name the file", NULL);
+        cuplug_reader_refuse(where, text, length, "not here (CUPLUG_CONFIG or --config names the file)", NULL);
         return;
     }
-    origin = cuplug_option_origin(option, &line);
-    if (origin && !line)
+    if (cuplug_option_origin(option).line == 0)
         return; /* the environment wins */
     snprintf(where + strlen(where), sizeof where - strlen(where), "%s = ", option->key);
     cuplug_reader_assign(option, where, value, value_length, source->path, source->line);

@@ -1,6 +1,6 @@
 /*
- * follow.c: takes this library out of LD_PRELOAD for the children of the process (CUPLUG_FOLLOW=0). No state. Compares names and files, never by
- * dlopen: that would leave an error for the program's next dlerror.
+ * follow.c: takes this library out of LD_PRELOAD for the children of the process (CUPLUG_FOLLOW=0). No state. Compares names and
+ * files, never by dlopen: that would leave an error for the program's next dlerror.
  */
 #include "options.h"
 
@@ -20,8 +20,8 @@ static const char *last_part(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Did the loader load this library, `own`, for that entry? Without a slash it was searched for, with a '$' it was expanded: then the last part
- * decides. */
+/* Did the loader load this library, `own`, for that entry? Without a slash it was searched for, with a '$' it was expanded: then
+ * the last part decides. `own_file` is NULL if the file is out of reach by now: a relative name after a chdir, another root. */
 static bool is_own(const char *entry, const char *own, const struct stat *own_file) {
     struct stat file;
 
@@ -29,10 +29,11 @@ static bool is_own(const char *entry, const char *own, const struct stat *own_fi
         return true;
     if (!strchr(entry, '/') || strchr(entry, '$'))
         return strcmp(last_part(entry), last_part(own)) == 0;
-    return stat(entry, &file) == 0 && file.st_dev == own_file->st_dev && file.st_ino == own_file->st_ino;
+    return own_file && stat(entry, &file) == 0 && file.st_dev == own_file->st_dev && file.st_ino == own_file->st_ino;
 }
 
-/* Removes our entries from `list`, each with one separator beside it. True if there were any. `scratch` is as large as the list. */
+/* Removes our entries from `list`, each with one separator beside it. True if there were any. `scratch` is as large as the list.
+ */
 static bool remove_own(char *list, char *scratch, const char *own, const struct stat *own_file) {
     bool found = false;
 
@@ -65,15 +66,13 @@ void cuplug_options_unfollow(void) {
     size_t size;
     char *copy;
 
-    if (!value || !*value || !dladdr((void *)cuplug_options_unfollow, &own) || !own.dli_fname || stat(own.dli_fname, &own_file) != 0) {
-        errno = saved;
+    if (!value || !*value || !dladdr((void *)cuplug_options_unfollow, &own) || !own.dli_fname)
         return;
-    }
     size = strlen(value) + 1;
     copy = cuplug_pages_map(2 * size);
     if (copy) {
         memcpy(copy, value, size);
-        if (remove_own(copy, copy + size, own.dli_fname, &own_file)) {
+        if (remove_own(copy, copy + size, own.dli_fname, stat(own.dli_fname, &own_file) == 0 ? &own_file : NULL)) {
             if (*copy)
                 setenv("LD_PRELOAD", copy, 1);
             else

@@ -1,7 +1,8 @@
 /*
- * options.c: reads options.def's options from the environment and hands the lines of the configuration file (file.c) to the same functions. Owns
- * cuplug_options and the backends' option structs, written once under the init lock before anything reads them. Strings are copied into
- * pages of our own, as the program may change its environment. Must not use malloc: any process may be at its first CUDA look-up here.
+ * options.c: reads options.def's options from the environment and hands the lines of the configuration file (file.c) to the same
+ * functions. Owns cuplug_options and the backends' option structs, written once under the init lock before anything reads them.
+ * Strings are copied into pages of our own, as the program may change its environment. Must not use malloc: any process may be at
+ * its first CUDA look-up here.
  */
 #include "options.h"
 
@@ -30,20 +31,15 @@ enum {
 #include "options.def"
 };
 
-struct origin {
-    const char *from;
-    int line;
-};
-
 struct cuplug_options cuplug_options;
 #define BACKEND(name, help) struct cuplug_##name##_options cuplug_##name##_options;
 #include "options.def"
 
-static struct origin origins[OPTIONS];
+static struct cuplug_origin origins[OPTIONS];
 static bool checking; /* the reader will not go on if something is refused */
 static bool valid = true;
 
-static struct origin *origin_of(const struct cuplug_option *option) {
+static struct cuplug_origin *origin_of(const struct cuplug_option *option) {
     return &origins[option - cuplug_option_table];
 }
 
@@ -145,7 +141,7 @@ static void set_default(const struct cuplug_option *option) {
         *(const char **)option->value = option->standard;
     else
         set_scalar(option, option->standard, strlen(option->standard), what);
-    *origin_of(option) = (struct origin){0};
+    *origin_of(option) = (struct cuplug_origin){.line = -1};
 }
 
 static void default_suboptions(const char *backend) {
@@ -163,7 +159,8 @@ static bool set_suboption(const char *backend, const char *text, size_t length, 
 
     if (!option) {
         cuplug_suboption_names(backend, right, sizeof right);
-        return wrong(what, "%.*s: no such option of %s (%s)", (int)(length < 60 ? length : 60), text, backend, *right ? right : "it has none");
+        return wrong(what, "%.*s: no such option of %s (%s)", (int)(length < 60 ? length : 60), text, backend,
+                     *right ? right : "it has none");
     }
     if (!equals) {
         cuplug_option_describe(option, right, sizeof right);
@@ -195,7 +192,7 @@ static bool set_suboptions(const char *backend, const char *text, size_t length,
 
 /* name or name:options. With bad options the backend is still taken, with its defaults; `instead` then says so. */
 static bool set_spec(const struct cuplug_option *option, const char *text, size_t length, char what[WHAT], char instead[40]) {
-    const char *colon;
+    const char *colon, *copy;
     size_t size;
     const struct cuplug_backend_row *row;
     char names[RIGHT];
@@ -215,37 +212,44 @@ static bool set_spec(const struct cuplug_option *option, const char *text, size_
         snprintf(instead, 40, "%s with its defaults", row->name);
         return false;
     }
-    *(const char **)option->value = keep(text, length);
-    return *(const char **)option->value || wrong(what, "no memory");
+    copy = keep(text, length);
+    if (!copy)
+        return wrong(what, "no memory");
+    *(const char **)option->value = copy;
+    return true;
 }
 
 void cuplug_reader_refuse(const char *where, const char *value, size_t length, const char *what, const char *instead) {
     const int most = 160; /* of a value, so that the line still ends with what would be right */
     bool cut = length > (size_t)most;
+    const char *next = instead ? "; using " : "; ignored";
 
+    if (checking || cuplug_options.strict) {
+        next = checking ? "" : "; allocations will fail";
+        instead = NULL;
+    }
     valid = false;
-    cuplug_log(CUPLUG_LOG_ERROR, "%s%.*s%s: %s%s%s", where, cut ? most : (int)length, value, cut ? "..." : "", what,
-               checking                ? ""
-               : cuplug_options.strict ? "; allocations will fail"
-               : instead               ? "; using "
-                                       : "; ignored",
-               !checking && !cuplug_options.strict && instead ? instead : "");
+    cuplug_log(CUPLUG_LOG_ERROR, "%s%.*s%s: %s%s%s", where, cut ? most : (int)length, value, cut ? "..." : "", what, next,
+               instead ? instead : "");
 }
 
-void cuplug_reader_assign(const struct cuplug_option *option, const char *where, const char *text, size_t length, const char *from, int line) {
+void cuplug_reader_assign(const struct cuplug_option *option, const char *where, const char *text, size_t length,
+                          const char *file, int line) {
     char what[WHAT] = "", instead[40] = "";
     bool fine;
 
     set_default(option);
-    *origin_of(option) = (struct origin){from, line};
+    *origin_of(option) = (struct cuplug_origin){file, line, false};
     if (option->type == CUPLUG_TYPE_SPEC)
         fine = set_spec(option, text, length, what, instead);
     else if (option->type < CUPLUG_TYPE_SPEC)
         fine = set_file(option, text, length, what);
     else
         fine = set_scalar(option, text, length, what);
-    if (!fine)
+    if (!fine) {
+        origin_of(option)->refused = true;
         cuplug_reader_refuse(where, text, length, what, *instead ? instead : option->standard);
+    }
 }
 
 static void read_variable(const struct cuplug_option *option) {
@@ -255,7 +259,7 @@ static void read_variable(const struct cuplug_option *option) {
     if (!text)
         return;
     snprintf(where, sizeof where, "%s=", option->variable);
-    cuplug_reader_assign(option, where, text, strlen(text), "environment", 0);
+    cuplug_reader_assign(option, where, text, strlen(text), NULL, 0);
 }
 
 static bool read_by_others(const char *name) {
@@ -325,7 +329,6 @@ bool cuplug_options_parse_backend(const char *backend, const char *text, const c
     return false;
 }
 
-const char *cuplug_option_origin(const struct cuplug_option *option, int *line) {
-    *line = origin_of(option)->line;
-    return origin_of(option)->from;
+struct cuplug_origin cuplug_option_origin(const struct cuplug_option *option) {
+    return *origin_of(option);
 }

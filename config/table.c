@@ -10,9 +10,9 @@
 #include <string.h>
 
 const struct cuplug_option cuplug_option_table[] = {
-#define OPTION(field, variable, type, standard, values, help)                                                                              \
+#define OPTION(field, variable, type, standard, values, help)                                                                    \
     {NULL, variable, #field, CUPLUG_TYPE_##type, standard, values, help, &cuplug_options.field},
-#define SUBOPTION(backend, field, key, type, standard, values, help)                                                                       \
+#define SUBOPTION(backend, field, key, type, standard, values, help)                                                             \
     {#backend, NULL, key, CUPLUG_TYPE_##type, standard, values, help, &cuplug_##backend##_options.field},
 #include "options.def"
     {0},
@@ -36,7 +36,8 @@ static bool same(const char *word, const char *text, size_t length) {
 
 const struct cuplug_option *cuplug_option_find(const char *backend, const char *key, size_t length) {
     for (const struct cuplug_option *option = cuplug_option_table; option->key; option++)
-        if (same(option->key, key, length) && (backend ? option->backend && strcmp(option->backend, backend) == 0 : !option->backend))
+        if (same(option->key, key, length) &&
+            (backend ? option->backend && strcmp(option->backend, backend) == 0 : !option->backend))
             return option;
     return NULL;
 }
@@ -87,12 +88,12 @@ void cuplug_suboption_names(const char *backend, char *text, size_t room) {
 static void describe_range(const struct cuplug_option *option, char *text, size_t room) {
     const char *dots = option->values ? strstr(option->values, "..") : NULL;
 
-    snprintf(text, room, "bytes, with K, M, G or T if wanted");
+    snprintf(text, room, "a size such as 512M or 8G");
     if (dots) {
         size_t length = strlen(text);
 
-        snprintf(text + length, room - length, "%s%.*s%s%s", dots[2] ? ", " : ", at least ", (int)(dots - option->values), option->values,
-                 dots[2] ? " to " : "", dots + 2);
+        snprintf(text + length, room - length, "%s%.*s%s%s", dots[2] ? ", " : ", at least ", (int)(dots - option->values),
+                 option->values, dots[2] ? " to " : "", dots + 2);
     }
     if (option->type == CUPLUG_TYPE_AMOUNT)
         add(text, room, "or 1% to 100%");

@@ -4,6 +4,7 @@
 #ifndef CUPLUG_TABLE_H
 #define CUPLUG_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum cuplug_option_type {
@@ -36,7 +37,8 @@ struct cuplug_backend_row {
 extern const struct cuplug_option cuplug_option_table[];
 extern const struct cuplug_backend_row cuplug_backend_table[];
 
-/* By the name in a configuration file, or of a backend's option if `backend` is not NULL; by the variable. NULL if there is none. */
+/* By the name in a configuration file, or of a backend's option if `backend` is not NULL; by the variable. NULL if there is none.
+ */
 const struct cuplug_option *cuplug_option_find(const char *backend, const char *key, size_t length);
 const struct cuplug_option *cuplug_option_find_variable(const char *variable);
 
@@ -52,7 +54,13 @@ void cuplug_option_describe(const struct cuplug_option *option, char *text, size
 void cuplug_backend_names(char *text, size_t room);
 void cuplug_suboption_names(const char *backend, char *text, size_t room);
 
-/* Where the value in force comes from: NULL for the default, "environment", or the configuration file's name and then *line > 0. */
-const char *cuplug_option_origin(const struct cuplug_option *option, int *line);
+/* Where the value in force comes from. */
+struct cuplug_origin {
+    const char *file; /* the configuration file */
+    int line;         /* of the file; 0 for the environment, -1 for nowhere: the default */
+    bool refused;     /* what stood there was not valid, so it is the default */
+};
+
+struct cuplug_origin cuplug_option_origin(const struct cuplug_option *option);
 
 #endif

@@ -141,6 +141,7 @@ bool cuplug_template_expand(const char *variable, const char *template, char *pa
         return false;
     }
     if (missing)
-        cuplug_log(CUPLUG_LOG_WARN, "%s=%.400s: the environment does not say what %s is; it becomes \"none\"", variable, template, missing);
+        cuplug_log(CUPLUG_LOG_WARN, "%s=%.400s: the environment does not say what %s is; it becomes \"none\"", variable, template,
+                   missing);
     return true;
 }

@@ -66,8 +66,8 @@ static int unit_shift(const char *text, size_t length) {
     if (!length)
         return 0;
     letter = memchr(letters, lower(*text), 4);
-    if (!letter || (length == 2 && !same_word("i", text + 1, 1) && !same_word("b", text + 1, 1)) || (length == 3 && !same_word("ib", text + 1, 2)) ||
-        length > 3)
+    if (!letter || (length == 2 && !same_word("i", text + 1, 1) && !same_word("b", text + 1, 1)) ||
+        (length == 3 && !same_word("ib", text + 1, 2)) || length > 3)
         return -1;
     return 10 * (int)(letter - letters + 1);
 }
@@ -84,7 +84,8 @@ static const char *parse_size(const char *text, size_t length, uint64_t *bytes) 
     if (length > 1 && text[0] == '0' && lower(text[1]) == 'x')
         return "hexadecimal is not allowed";
     for (; digits < length && is_digit(text[digits]); digits++)
-        if (__builtin_mul_overflow(number, (uint64_t)10, &number) || __builtin_add_overflow(number, (uint64_t)(text[digits] - '0'), &number))
+        if (__builtin_mul_overflow(number, (uint64_t)10, &number) ||
+            __builtin_add_overflow(number, (uint64_t)(text[digits] - '0'), &number))
             return "too large";
     if (digits < length && (text[digits] == '.' || text[digits] == ','))
         return "decimals are not allowed";
@@ -158,7 +159,8 @@ int cuplug_value_distance(const char *one, const char *other) {
 
             best = last[j] + 1 < best ? last[j] + 1 : best;
             best = now[j - 1] + 1 < best ? now[j - 1] + 1 : best;
-            if (i > 1 && j > 1 && lower(one[i - 1]) == lower(other[j - 2]) && lower(one[i - 2]) == lower(other[j - 1]) && before[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && lower(one[i - 1]) == lower(other[j - 2]) && lower(one[i - 2]) == lower(other[j - 1]) &&
+                before[j - 2] + 1 < best)
                 best = before[j - 2] + 1;
             now[j] = best;
         }

@@ -1,6 +1,7 @@
 /*
- * value.h: what is written in an option, read: booleans, choices, sizes, percentages. Pure functions over `length` bytes of `text`; the whole
- * text must fit the grammar, blanks around it excepted. They return NULL, or in a few words what is wrong; then nothing is stored.
+ * value.h: what is written in an option, read: booleans, choices, sizes, percentages. Pure functions over `length` bytes of
+ * `text`; the whole text must fit the grammar, blanks around it excepted. They return NULL, or in a few words what is wrong; then
+ * nothing is stored.
  */
 #ifndef CUPLUG_VALUE_H
 #define CUPLUG_VALUE_H
@@ -21,8 +22,8 @@ const char *cuplug_value_bool(const char *text, size_t length, bool *value);
 /* The index of one of the words in `choices` ("a|b|c"), in any case. */
 const char *cuplug_value_choice(const char *choices, const char *text, size_t length, int *index);
 
-/* A decimal number of bytes, or a number directly followed by K, M, G or T, alone or as Ki, KiB or KB, in any case: powers of 1024. Leading zeros
- * mean nothing. `range` is "LEAST..MOST" in the same notation, MOST may be missing; NULL for any. */
+/* A decimal number of bytes, or a number directly followed by K, M, G or T, alone or as Ki, KiB or KB, in any case: powers of
+ * 1024. Leading zeros mean nothing. `range` is "LEAST..MOST" in the same notation, MOST may be missing; NULL for any. */
 const char *cuplug_value_size(const char *range, const char *text, size_t length, uint64_t *bytes);
 
 /* A size as above, or 1% to 100%. */
@@ -34,7 +35,8 @@ bool cuplug_value_blank(char c);
 /* Cuts blanks off both ends. */
 void cuplug_value_trim(const char **text, size_t *length);
 
-/* How many letters one must change, insert, remove or swap to make one word of the other; letter case does not count. At most 64 letters each. */
+/* How many letters one must change, insert, remove or swap to make one word of the other; letter case does not count. At most 64
+ * letters each. */
 int cuplug_value_distance(const char *one, const char *other);
 
 #endif
