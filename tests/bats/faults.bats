@@ -6,9 +6,13 @@ setup() {
   needs_debug_shim
 }
 
+a_race_on_purpose() {
+  [[ $SANITIZER != *libtsan* ]] || skip "a data race on purpose, which the thread sanitizer reports word by word"
+}
+
 @test "without the fence, a block freed under a running kernel is handed out early, and seen (C49)" {
+  a_race_on_purpose
   with_debug_shim nofence free_waits_for_kernel.shared non-blocking
-  assert_success
   assert_output "non-blocking: old kernel done before new owner's write: no"
 }
 
@@ -19,9 +23,9 @@ setup() {
 }
 
 @test "without the fence, recycled blocks lose data, and it is seen" {
+  a_race_on_purpose
   with_debug_shim nofence recycled_blocks.shared 2000
-  assert_success
-  refute_output "recycled blocks: 2000, wrong: 0"
+  assert_output --regexp "^recycled blocks: 2000, wrong: [1-9]"
 }
 
 @test "the debug build without a fault is right" {

@@ -8,6 +8,7 @@ load helpers/load
 runtime 13
 malloc: right
 expect allocations=4 frees=4 peak_live_bytes=100000 live_blocks=0 live_bytes=0 failed=0
+errors: cudaSuccess, cudaErrorMemoryAllocation, cudaErrorMemoryAllocation, cudaSuccess
 child: exit 0
 driver loaded in the parent: no"
   assert_says "$text" fork_before "$PROGRAMS/plugin_shared.so" malloc
@@ -23,6 +24,13 @@ driver loaded in the parent: no"
   # Lost otherwise: the child, which hangs in a lock that some thread of the parent held.
   assert_like_bare_driver fork_after.shared 20
   assert_output --partial "not ended by themselves 0"
+  assert_line "parent's data: wrong bytes 0"
+}
+
+@test "a child forked after CUDA started is refused by the driver, not served from a cache (C100)" {
+  # Lost otherwise: the parent's memory, handed to a process that cannot use it.
+  assert_like_bare_driver fork_after_driver.link
+  assert_line "child ended by itself: yes"
   assert_line "parent's data: wrong bytes 0"
 }
 

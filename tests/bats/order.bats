@@ -9,7 +9,8 @@ blocking: old kernel done before new owner's write: yes
 per-thread: old kernel done before new owner's write: yes
 priority: old kernel done before new owner's write: yes
 exited-thread: old kernel done before new owner's write: yes
-behind-event: old kernel done before new owner's write: yes"
+behind-event: old kernel done before new owner's write: yes
+crowd: old kernel done before new owner's write: yes"
 
 REUSE="async-to-async async-to-sync sync-to-async sync-to-sync same-stream freed-by-cudaFree default-to-stream legacy-to-stream
 per-thread-to-stream stream-to-default two-threads handle-again"
@@ -22,6 +23,13 @@ per-thread-to-stream stream-to-default two-threads handle-again"
 @test "the same with the static runtime and per-thread default streams (C49)" {
   assert_says "$FREE_WAITS" free_waits_for_kernel.static all
   assert_says "$FREE_WAITS" free_waits_for_kernel.ptds all
+}
+
+@test "large blocks are reused behind the old kernels by a wait on the device, not by new memory (C49)" {
+  # Lost otherwise: memory, or the test above, which would never see a block come back early.
+  with_shim pool CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" free_waits_for_kernel.shared crowd
+  assert_success
+  check_stats totals.allocations=48 totals.fences">="1 totals.waits">="1 totals.driver_allocs"<="24
 }
 
 @test "an allocation does not order new work behind a kernel launched after the free" {

@@ -36,6 +36,7 @@ count_plugins() {
       with_shim "$backend" CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" plugin_host "$kind" "${plugins[@]}"
       assert_equal "$kind $backend: $status $stderr" "$kind $backend: 0 "
       assert_equal "$(grep -c ": right" <<<"$output")" $#
+      assert_equal "$(grep -cxF "errors: cudaSuccess, cudaErrorMemoryAllocation, cudaErrorMemoryAllocation, cudaSuccess" <<<"$output")" $#
       check_stats "totals.allocations=$((4 * $#))" "totals.frees=$((4 * $#))" totals.live_blocks=0 \
         "backends.$(counted_as "$backend" "$kind").allocations=$((4 * $#))"
     done

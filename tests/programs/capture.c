@@ -44,6 +44,15 @@ static void async_pair(char *said, size_t room) {
     snprintf(said, room, "%s %s", taken, given);
 }
 
+/* On the captured stream memory is part of the graph, taken and given back at each launch. */
+static void graph_pair(char *said, size_t room) {
+    void *memory = NULL;
+    const char *taken = plain(cudaMallocAsync(&memory, SIZE, captured));
+    const char *filled = plain(cudaMemsetAsync(memory, 1, SIZE, captured));
+    const char *given = memory ? plain(cudaFreeAsync(memory, captured)) : "-";
+    snprintf(said, room, "%s %s %s", taken, filled, given);
+}
+
 static void *before_capture;
 
 static void free_old(char *said, size_t room) {
@@ -60,10 +69,15 @@ static const struct situation {
     bool in_thread;
     bool keeps_old; /* act does not free before_capture */
 } situations[] = {
-    {"quiet", nothing, false, true},          {"own-malloc", sync_pair, false, true},
-    {"own-async", async_pair, false, true},   {"own-free", free_old, false, false},
-    {"thread-malloc", sync_pair, true, true}, {"thread-async", async_pair, true, true},
-    {"thread-free", free_old, true, false},   {"thread-free-async", free_old_async, true, false},
+    {"quiet", nothing, false, true},
+    {"own-malloc", sync_pair, false, true},
+    {"own-async", async_pair, false, true},
+    {"own-free", free_old, false, false},
+    {"thread-malloc", sync_pair, true, true},
+    {"thread-async", async_pair, true, true},
+    {"graph-memory", graph_pair, false, true},
+    {"thread-free", free_old, true, false},
+    {"thread-free-async", free_old_async, true, false},
 };
 
 struct errand {
@@ -89,10 +103,23 @@ static void leave_pending_frees(void) {
 
 static void replay(cudaGraph_t graph, void *target) {
     cudaGraphExec_t executable;
+    void *bystanders[4];
+    size_t wrong = 0;
+    /* Blocks that came into being after the capture: no launch may write them. */
+    for (size_t i = 0; i < COUNT_OF(bystanders); i++) {
+        RT(i % 2 ? cudaMalloc(&bystanders[i], SIZE) : cudaMallocAsync(&bystanders[i], SIZE, captured));
+        RT(cudaStreamSynchronize(captured));
+        RT(cudaMemset(bystanders[i], 0x5b, SIZE));
+    }
     RT(cudaGraphInstantiate(&executable, graph, 0));
     RT(cudaGraphLaunch(executable, captured));
     RT(cudaStreamSynchronize(captured));
-    printf(" replay %s\n", wrong_on_device(target, VALUE, SIZE) ? "wrong" : "right");
+    wrong += wrong_on_device(target, VALUE, SIZE);
+    for (size_t i = 0; i < COUNT_OF(bystanders); i++) {
+        wrong += wrong_on_device(bystanders[i], 0x5b, SIZE);
+        RT(cudaFree(bystanders[i]));
+    }
+    printf(" replay %s\n", wrong ? "wrong" : "right");
     RT(cudaGraphExecDestroy(executable));
     RT(cudaGraphDestroy(graph));
 }

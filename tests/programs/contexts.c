@@ -33,6 +33,43 @@ static bool keeps_data(CUcontext owner, CUcontext current) {
     return kept;
 }
 
+/* The new owner of the memory is written from another context, by a peer copy: what orders only the owner's own work does not
+ * order that. So many large blocks that some come back behind a running kernel. */
+static bool keeps_copy(CUcontext owner, CUcontext writer) {
+    enum { BLOCKS = 8 };
+    CUdeviceptr old[BLOCKS], new[BLOCKS], source;
+    const size_t large = 20 * MIB;
+    bool kept = true;
+    CU(cuCtxSetCurrent(writer));
+    CUstream copies = new_stream(CU_STREAM_NON_BLOCKING);
+    CU(cuMemAlloc(&source, SIZE));
+    CU(cuMemsetD8(source, NEW, SIZE));
+    CU(cuCtxSynchronize());
+    CU(cuCtxSetCurrent(owner));
+    CUstream kernels = new_stream(CU_STREAM_NON_BLOCKING);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < BLOCKS; i++)
+            CU(cuMemAlloc(&old[i], large));
+        for (int i = 0; i < BLOCKS; i++)
+            slow_fill(old[i], OLD, SIZE, kernels, KERNEL_MS / 4);
+        for (int i = 0; i < BLOCKS; i++)
+            CU(cuMemFree(old[i]));
+        for (int i = 0; i < BLOCKS; i++) {
+            CU(cuMemAlloc(&new[i], large));
+            CU(cuMemcpyPeerAsync(new[i], owner, source, writer, SIZE, copies));
+        }
+        CU(cuStreamSynchronize(copies));
+        for (int i = 0; i < BLOCKS; i++)
+            kept &= wrong_on_device(new[i], NEW, SIZE) == 0;
+        for (int i = 0; i < BLOCKS; i++)
+            CU(cuMemFree(new[i]));
+    }
+    CU(cuStreamDestroy(kernels));
+    CU(cuStreamDestroy(copies));
+    CU(cuMemFree(source));
+    return kept;
+}
+
 /* Whether fresh memory belongs to the context that is current. */
 static bool belongs(CUcontext context) {
     CUdeviceptr memory;
@@ -53,6 +90,8 @@ int main(void) {
     printf("primary current: %s\n", yes_no(keeps_data(second, primary)));
     printf("other context current: %s\n", yes_no(keeps_data(third, second)));
     printf("primary's block, other current: %s\n", yes_no(keeps_data(primary, third)));
+    printf("written from another context: %s\n", yes_no(keeps_copy(second, third)));
+    printf("primary's, written from another context: %s\n", yes_no(keeps_copy(primary, third)));
     for (int i = 0; i < 3; i++)
         printf("fresh memory of the current context: %s %s %s\n", yes_no(belongs(primary)), yes_no(belongs(second)),
                yes_no(belongs(third)));

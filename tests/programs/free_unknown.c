@@ -9,8 +9,7 @@
 static CUresult (*real_alloc)(CUdeviceptr *, size_t);
 
 static void find_real(const char *path) {
-#ifdef __SANITIZE_ADDRESS__
-    /* The sanitizer forbids RTLD_DEEPBIND. */
+#ifdef SANITIZED
     (void)path;
     real_alloc = cuMemAlloc;
 #else

@@ -115,6 +115,35 @@ static bool successor_keeps_data(const struct stream_kind *kind, size_t size, bo
     return kept;
 }
 
+/* Many large blocks at once: more than an allocator would rather replace by new memory than order behind the old kernels. */
+#define CROWD 8
+#define LARGE (20 * MIB)
+#define SEEN (64 * KIB)
+
+static bool crowd_keeps_data(void) {
+    void *old[CROWD], *new[CROWD];
+    bool kept = true;
+    cudaStream_t mine = new_stream(cudaStreamNonBlocking);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < CROWD; i++) {
+            cudaStream_t stream = new_stream(cudaStreamNonBlocking);
+            RT(cudaMalloc(&old[i], LARGE));
+            fill_and_destroy(old[i], SEEN, stream);
+        }
+        for (int i = 0; i < CROWD; i++)
+            RT(cudaFree(old[i]));
+        for (int i = 0; i < CROWD; i++) {
+            RT(cudaMalloc(&new[i], LARGE));
+            RT(cudaMemsetAsync(new[i], NEW, SEEN, mine));
+        }
+        for (int i = 0; i < CROWD; i++)
+            kept &= wrong_on_device(new[i], NEW, SEEN) == 0;
+        for (int i = 0; i < CROWD; i++)
+            RT(cudaFree(new[i]));
+    }
+    return kept;
+}
+
 int main(int argc, char **argv) {
     const char *wanted = argc > 1 ? argv[1] : "non-blocking";
     for (size_t k = 0; k < COUNT_OF(stream_kinds); k++) {
@@ -125,5 +154,7 @@ int main(int argc, char **argv) {
             kept &= successor_keeps_data(&stream_kinds[k], sizes[s], s == 1);
         printf("%s: old kernel done before new owner's write: %s\n", stream_kinds[k].name, yes_no(kept));
     }
+    if (strcmp(wanted, "all") == 0 || strcmp(wanted, "crowd") == 0)
+        printf("crowd: old kernel done before new owner's write: %s\n", yes_no(crowd_keeps_data()));
     return 0;
 }

@@ -44,8 +44,8 @@ static void recycle(struct reading *reading, cudaStream_t stream, int round, uin
     RT(cudaMalloc(&block, size));
     RT(cudaMemsetAsync(block, reading->value, size, stream));
     /* Some kernels take their time between the two: a next owner who comes too early is then read back here. */
-    if (next_random(state) % 16 == 0)
-        delay(stream, 2);
+    if (next_random(state) % 24 == 0)
+        delay(stream, 8);
     RT(cudaMemcpyAsync(reading->copy, block, size, cudaMemcpyDeviceToHost, stream));
     RT(cudaEventRecord(reading->done, stream));
     RT(cudaFree(block));

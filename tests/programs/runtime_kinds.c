@@ -125,10 +125,17 @@ static int run_named(const char *name) {
 #ifdef PLUGIN
 __attribute__((visibility("default"))) int plugin_run(const char *name);
 int plugin_run(const char *name) {
-    int version = 0;
+    int version = 0, status;
+    void *memory;
     RT(cudaRuntimeGetVersion(&version));
     printf("runtime %d\n", version / 1000);
-    return run_named(name);
+    status = run_named(name);
+    /* The error is in the runtime that was called, where this plugin looks for it, and in no other plugin's. */
+    cudaError_t before = cudaGetLastError(), error = cudaMalloc(&memory, (size_t)1 << 48);
+    printf("errors: %s, %s", cudaGetErrorName(before), cudaGetErrorName(error));
+    printf(", %s", cudaGetErrorName(cudaGetLastError()));
+    printf(", %s\n", cudaGetErrorName(cudaGetLastError()));
+    return status;
 }
 #else
 int main(int argc, char **argv) {

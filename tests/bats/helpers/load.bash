@@ -36,7 +36,7 @@ fi
 # gcc's sanitizers refuse to start behind another preload, so they come first.
 SANITIZER=$(ldd "$SHIM" 2>/dev/null | awk '/lib[at]san/ { print $3; exit }')
 export ASAN_OPTIONS="detect_leaks=0:${ASAN_OPTIONS:-}"
-export TSAN_OPTIONS="exitcode=66:${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="exitcode=66:atexit_sleep_ms=10:${TSAN_OPTIONS:-}"
 
 # No setting of the caller's may leak into a test.
 unset "${!CUPLUG_BACKEND@}" "${!CUPLUG_REPORT@}" "${!CUPLUG_STATS@}" "${!CUPLUG_LOG@}" "${!CUPLUG_DEBUG_FAULT@}" "${!SIMCUDA_@}"
