@@ -26,6 +26,8 @@ static bool completed_only(const struct cuplug_cache *cache) {
 static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct cuplug_request *request) {
     struct cuplug_heap_block *block = NULL;
 
+    if (cache->context != request->context) /* it ended just now, and the cache serves another */
+        return NULL;
     if (request->kind == CUPLUG_ASYNC) {
         struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, request->stream_id);
 
@@ -51,67 +53,84 @@ static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, cons
     return block;
 }
 
-/* A new segment from the driver, and the block cut from it. A synchronous allocation fails as the driver's would, in the capture mode of the calling
- * thread; a stream-ordered one is legal beside a capture of other streams, so its segment must be too. */
-static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request *request, size_t step, struct cuplug_heap_block **block) {
-    struct cuplug_context *context = cache->context;
-    int backend = cache->policy->backend;
-    bool relaxed = request->kind == CUPLUG_ASYNC;
+/* Memory for a segment. A synchronous allocation fails as the driver's would, in the capture mode of the calling thread; a stream-ordered one is legal
+ * beside a capture of other streams, so its segment must be too. The context has been entered. */
+static CUresult new_segment(struct cuplug_cache *cache, struct cuplug_context *context, size_t size, bool relaxed, CUdeviceptr *base) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    struct cuplug_list fresh = {0};
-    CUdeviceptr base = 0;
     CUresult result;
-    bool kept;
 
     if (!cuplug_context_push(context))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (relaxed)
         mode = cuplug_capture_relax();
-    result = cache->policy->segment(context, step, &base);
+    result = cache->policy->segment(context, size, base);
     if (relaxed)
         cuplug_capture_restore(mode);
     cuplug_context_pop();
-    if (result != CUDA_SUCCESS)
-        return result;
-    CUPLUG_COUNT(backend, context->device, driver_allocs, 1);
+    if (result == CUDA_SUCCESS)
+        CUPLUG_COUNT(cache->policy->backend, context->device, driver_allocs, 1);
+    return result;
+}
+
+/* Adds the segment to the heap and cuts the block from it; what is left is ready. False if it could not be added. */
+static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request *request, CUdeviceptr base, size_t size,
+                        struct cuplug_heap_block **block) {
+    struct cuplug_list fresh = {0};
+    struct cuplug_heap_block *rest;
+    bool added;
+
     cuplug_lock(&cache->lock);
-    kept = cache->context == context && !cuplug_context_gone(context) && cuplug_heap_add(&cache->heap, &fresh, base, step);
-    *block = kept ? cuplug_heap_take(&cache->heap, &fresh, request->size, request->alignment) : NULL;
+    added = cache->context == request->context && cuplug_heap_add(&cache->heap, &fresh, base, size);
+    *block = added ? cuplug_heap_take(&cache->heap, &fresh, request->size, request->alignment) : NULL;
     if (*block)
         cache->live_bytes += (*block)->size;
-    while (fresh.root) { /* what the block left of the segment */
-        struct cuplug_heap_block *rest = fresh.root;
-
+    while ((rest = fresh.root)) {
         cuplug_heap_withdraw(rest);
         cuplug_heap_give(&cache->heap, &cache->ready, rest);
     }
     cuplug_unlock(&cache->lock);
-    if (!kept) {
+    return added;
+}
+
+/* A new segment of `size` bytes from the driver, and the block cut from it. The context has been entered: it must not end between the driver's answer
+ * and the heap's. */
+static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request *request, size_t size, struct cuplug_heap_block **block) {
+    struct cuplug_context *context = request->context;
+    int backend = cache->policy->backend;
+    CUdeviceptr base = 0;
+    CUresult result;
+
+    result = new_segment(cache, context, size, request->kind == CUPLUG_ASYNC, &base);
+    if (result == CUDA_SUCCESS && !add_segment(cache, request, base, size, block)) {
         cuplug_real.cuMemFree_v2(base);
         CUPLUG_COUNT(backend, context->device, driver_frees, 1);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (result == CUDA_SUCCESS) {
+        CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)size);
     }
-    CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)step);
-    return *block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return result == CUDA_SUCCESS && !*block ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     size_t least = cuplug_cache_round_up(request->size, page), step;
-    CUresult result;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
+    if (!cuplug_context_enter(request->context))
+        return CUDA_ERROR_INVALID_CONTEXT;
     cuplug_lock(&cache->lock);
     step = cache->heap.reserved;
     cuplug_unlock(&cache->lock);
-    step = cache->policy->step(cache->context, step, least);
-    if (!step)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = grow_by(cache, request, step, block);
+    step = cache->policy->step(request->context, step, least);
+    if (step)
+        result = grow_by(cache, request, step, block);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least && !cache->policy->keeps)
         result = grow_by(cache, request, least, block);
+    cuplug_context_leave(request->context);
     return result;
 }
 
 static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    CUresult result;
     bool crowded;
 
     cuplug_cache_wait(cache);
@@ -120,12 +139,16 @@ static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *r
         return CUDA_SUCCESS;
     if (cache->policy->keeps)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    cuplug_cache_give_back_all(cache->policy, cache->context->device);
-    return grow_by(cache, request, cuplug_cache_round_up(request->size, page), block);
+    cuplug_cache_give_back_all(cache->policy, request->device);
+    if (!cuplug_context_enter(request->context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    result = grow_by(cache, request, cuplug_cache_round_up(request->size, page), block);
+    cuplug_context_leave(request->context);
+    return result;
 }
 
 /* Could giving everything back to the driver satisfy the request? If not, nobody is made to wait for it. */
-static bool hopeless(struct cuplug_cache *cache, size_t size) {
+static bool hopeless(struct cuplug_cache *cache, struct cuplug_context *context, size_t size) {
     size_t free = 0, total = 0, idle;
 
     cuplug_lock(&cache->lock);
@@ -133,11 +156,14 @@ static bool hopeless(struct cuplug_cache *cache, size_t size) {
     cuplug_unlock(&cache->lock);
     if (cache->policy->keeps)
         return size > idle;
-    if (!cuplug_context_push(cache->context))
+    if (!cuplug_context_enter(context))
         return true;
-    cuplug_real.cuMemGetInfo_v2(&free, &total);
-    cuplug_context_pop();
-    return size > total || size > free + cuplug_cache_idle((void *)cache->policy, cache->context->device);
+    if (cuplug_context_push(context)) {
+        cuplug_real.cuMemGetInfo_v2(&free, &total);
+        cuplug_context_pop();
+    }
+    cuplug_context_leave(context);
+    return size > total || size > free + cuplug_cache_idle((void *)cache->policy, context->device);
 }
 
 /* The one case where an allocation waits. First for what frees have recorded; what no free recorded yet only if even that does not do, since such
@@ -145,13 +171,13 @@ static bool hopeless(struct cuplug_cache *cache, size_t size) {
 static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     CUresult result;
 
-    if (cuplug_capturing() || cuplug_exiting() || hopeless(cache, request->size))
+    if (cuplug_capturing() || cuplug_exiting() || hopeless(cache, request->context, request->size))
         return CUDA_ERROR_OUT_OF_MEMORY;
     cuplug_lock(&cache->lock);
     cache->tight = true;
     cuplug_unlock(&cache->lock);
     result = retry(cache, request, block);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && cuplug_fence_record(&cache->fence))
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence)))
         result = retry(cache, request, block);
     return result;
 }
@@ -165,7 +191,7 @@ static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *re
     if (*block)
         return CUDA_SUCCESS;
     if (cuplug_debug_fault("record_in_alloc"))
-        crowded = cuplug_fence_record(&cache->fence);
+        crowded = cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
     if (crowded && !completed_only(cache) && cuplug_fence_wait(&cache->fence)) {
         *block = drain_and_take(cache, request, &crowded);
         if (*block)
@@ -200,21 +226,19 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
     return CUDA_SUCCESS;
 }
 
-/* Queues a block that earlier work of the whole context may still use. True if it is time to record. The lock is held. */
-static bool free_in_context(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
+/* Queues a block that earlier work of the whole context may still use. The lock is held. */
+static void queue(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
     block->mark = cuplug_fence_mark(&cache->fence);
     block->state = CUPLUG_BLOCK_WAITING;
     cuplug_queue_push(&cache->waiting, block);
-    cache->unrecorded_bytes += block->size;
-    cache->unrecorded_blocks++;
-    return cache->tight || cache->policy->free_waits || cuplug_cache_due(cache->unrecorded_bytes, cache->unrecorded_blocks);
 }
 
-static void record(struct cuplug_cache *cache) {
-    if (cuplug_debug_fault("record_in_alloc") || !cuplug_fence_record(&cache->fence))
+/* Records for a debt that was due, of frees up to this mark. */
+static void record(struct cuplug_cache *cache, struct cuplug_fence *fence, struct cuplug_debt *debt, uint64_t mark) {
+    if (!cuplug_debug_fault("record_in_alloc") && cuplug_fence_record(fence, mark))
         return;
     cuplug_lock(&cache->lock);
-    cache->unrecorded_bytes = cache->unrecorded_blocks = 0;
+    debt->overdue = true;
     cuplug_unlock(&cache->lock);
 }
 
@@ -227,11 +251,17 @@ static bool foreign_stream_done(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
+/* Where no device wait will bring the memory back, the free waits in the end, as it always did natively. */
+static bool must_wait(const struct cuplug_cache *cache) {
+    return cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * slack(cache));
+}
+
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
     struct cuplug_cache *cache = cuplug_cache_there(self, block->context);
     struct cuplug_heap_block *freed = block->cookie;
     struct cuplug_cache_stream *stream = NULL;
     bool due = false, wait = false, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
+    uint64_t mark = 0;
 
     if (!cache)
         return CUDA_SUCCESS;
@@ -246,18 +276,21 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     if (idle && cuplug_fence_passed(&cache->fence, freed->mark)) {
         /* cudaFree of stream-ordered memory waits for nothing: the program has seen to its own use, and the use before that is over. */
         cuplug_heap_give(&cache->heap, &cache->ready, freed);
-    } else if (release->kind == CUPLUG_ASYNC && release->context == block->context) {
-        due = cuplug_cache_stream_free(cache, freed, release->stream, release->stream_id, &stream);
+    } else if (release->kind == CUPLUG_ASYNC && release->context == block->context &&
+               (stream = cuplug_cache_stream_free(cache, freed, release->stream, release->stream_id))) {
+        mark = freed->stream_mark;
+        due = cuplug_cache_owe(&stream->unrecorded, freed->size, false);
     } else {
-        due = free_in_context(cache, freed);
-        /* Where no device wait will bring the memory back, the free waits in the end, as it always did natively. */
-        wait = cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * slack(cache));
+        queue(cache, freed);
+        mark = freed->mark;
+        wait = must_wait(cache);
+        due = cuplug_cache_owe(&cache->unrecorded, freed->size, wait || cache->tight);
     }
     cuplug_unlock(&cache->lock);
     if (due && stream)
-        cuplug_cache_stream_record(cache, stream);
+        record(cache, &stream->fence, &stream->unrecorded, mark);
     else if (due)
-        record(cache);
+        record(cache, &cache->fence, &cache->unrecorded, mark);
     if (wait && !cuplug_capturing())
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
     return CUDA_SUCCESS;

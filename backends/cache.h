@@ -32,13 +32,19 @@ struct cuplug_policy {
     bool keeps;                /* segments are never given back */
 };
 
+/* What was freed since the last record. Whoever finds it due settles it, and makes it overdue again if its record fails. */
+struct cuplug_debt {
+    size_t bytes, blocks;
+    bool overdue;
+};
+
 /* Blocks freed in the order of one stream; never freed itself, used again once the stream is dead and its blocks have gone on. */
 struct cuplug_cache_stream {
     struct cuplug_cache_stream *next;
     uint64_t id;
     struct cuplug_list list; /* handed out at once to the same stream, to others once the fence has passed */
     struct cuplug_fence fence;
-    size_t unrecorded_bytes, unrecorded_blocks;
+    struct cuplug_debt unrecorded;
     bool dead;
 };
 
@@ -51,7 +57,7 @@ struct cuplug_cache {
     struct cuplug_list ready;    /* free for any new work of the context */
     struct cuplug_queue waiting; /* freed by cudaFree and the like, not yet passed by the fence */
     struct cuplug_fence fence;
-    size_t unrecorded_bytes, unrecorded_blocks; /* waiting and not covered by a record */
+    struct cuplug_debt unrecorded; /* waiting and not covered by a record */
     size_t live_bytes;
     bool tight; /* memory was out once: record every free */
     struct cuplug_cache_stream *streams;
@@ -87,11 +93,9 @@ static inline struct cuplug_cache *cuplug_cache_there(const struct cuplug_policy
 struct cuplug_cache_stream *cuplug_cache_stream(struct cuplug_cache *cache, CUstream stream, uint64_t id);
 /* … if it exists. */
 struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, uint64_t id);
-/* Frees a live block in the order of a stream. True if it is time to record on *freed_on. The lock is held. */
-bool cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block, CUstream handle, uint64_t id,
-                              struct cuplug_cache_stream **freed_on);
-/* Records on the stream. Takes the lock. */
-void cuplug_cache_stream_record(struct cuplug_cache *cache, struct cuplug_cache_stream *stream);
+/* Frees a live block in the order of a stream; NULL without memory to describe the stream. The lock is held. */
+struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block, CUstream handle,
+                                                     uint64_t id);
 
 /* Moves every block that the fences have passed to `ready`. The lock is held. */
 void cuplug_cache_drain(struct cuplug_cache *cache);
@@ -100,13 +104,19 @@ void cuplug_cache_poll(struct cuplug_cache *cache);
 /* Blocks the host until everything recorded is done; drain next. Takes the lock. */
 void cuplug_cache_wait(struct cuplug_cache *cache);
 /* Gives every whole free segment back to the driver, which waits for the device; bytes given. Takes the lock. */
-size_t cuplug_cache_give_back(struct cuplug_cache *cache);
+size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device);
 
-/* Is it time to record? Frees since the last record, in bytes and blocks. */
-static inline bool cuplug_cache_due(size_t bytes, size_t blocks) {
-    return bytes >= (16u << 20) || blocks >= 64; /* measured: a record this often costs a training step nothing */
+/* Adds a freed block to the debt. True if it is time to record (measured: a record this often costs a training step nothing); then the debt is
+ * settled. */
+static inline bool cuplug_cache_owe(struct cuplug_debt *debt, size_t bytes, bool at_once) {
+    debt->bytes += bytes;
+    debt->blocks++;
+    if (!at_once && !debt->overdue && debt->bytes < (16u << 20) && debt->blocks < 64)
+        return false;
+    *debt = (struct cuplug_debt){0};
+    return true;
 }
 
 static inline size_t cuplug_cache_round_up(size_t size, size_t to) {

@@ -98,7 +98,7 @@ static void give_back(struct cuplug_context *context, void *arg) {
     cuplug_lock(&cache->lock);
     cuplug_cache_drain(cache);
     cuplug_unlock(&cache->lock);
-    question->bytes += cuplug_cache_give_back(cache);
+    question->bytes += cuplug_cache_give_back(cache, context);
 }
 
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device) {
@@ -146,7 +146,8 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cuplug_heap_clear(&cache->heap);
     cache->ready = (struct cuplug_list){0};
     cache->waiting = (struct cuplug_queue){0};
-    cache->unrecorded_bytes = cache->unrecorded_blocks = cache->live_bytes = 0;
+    cache->unrecorded = (struct cuplug_debt){0};
+    cache->live_bytes = 0;
     cache->tight = false;
     for (struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next) {
         stream->list = (struct cuplug_list){.aged = true};

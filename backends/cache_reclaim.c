@@ -68,24 +68,27 @@ void cuplug_cache_wait(struct cuplug_cache *cache) {
     each_stream(cache, wait);
 }
 
-size_t cuplug_cache_give_back(struct cuplug_cache *cache) {
-    CUdevice device = cache->context->device;
+size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context) {
     CUstreamCaptureMode mode;
     size_t given = 0, size;
     uint64_t base;
     bool found;
 
-    for (;;) {
+    while (cuplug_context_enter(context)) {
         cuplug_lock(&cache->lock);
-        found = cuplug_heap_remove(&cache->heap, &cache->ready, &base, &size);
+        found = cache->context == context && cuplug_heap_remove(&cache->heap, &cache->ready, &base, &size);
         cuplug_unlock(&cache->lock);
-        if (!found)
-            return given;
+        if (!found) {
+            cuplug_context_leave(context);
+            break;
+        }
         mode = cuplug_capture_relax();
         cuplug_real.cuMemFree_v2(base);
         cuplug_capture_restore(mode);
+        cuplug_context_leave(context);
         given += size;
-        CUPLUG_COUNT(cache->policy->backend, device, driver_frees, 1);
-        CUPLUG_LEVEL(cache->policy->backend, device, reserved_bytes, -(int64_t)size);
+        CUPLUG_COUNT(cache->policy->backend, context->device, driver_frees, 1);
+        CUPLUG_LEVEL(cache->policy->backend, context->device, reserved_bytes, -(int64_t)size);
     }
+    return given;
 }

@@ -49,35 +49,21 @@ struct cuplug_cache_stream *cuplug_cache_stream(struct cuplug_cache *cache, CUst
     /* A reused fence keeps counting, so an answer about its former stream cannot pass for one about this. */
     cuplug_fence_init(&stream->fence, cache->context, handle, cache->policy->backend);
     stream->id = id;
-    stream->unrecorded_bytes = stream->unrecorded_blocks = 0;
+    stream->unrecorded = (struct cuplug_debt){0};
     stream->dead = false;
     return stream;
 }
 
-bool cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block, CUstream handle, uint64_t id,
-                             struct cuplug_cache_stream **freed_on) {
+struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block, CUstream handle,
+                                                     uint64_t id) {
     struct cuplug_cache_stream *stream = cuplug_cache_stream(cache, handle, id);
 
+    if (!stream)
+        return NULL;
     block->mark = cuplug_fence_mark(&cache->fence);
-    *freed_on = stream;
-    if (!stream) { /* no memory to describe the stream: as if freed by cudaFree */
-        block->state = CUPLUG_BLOCK_WAITING;
-        cuplug_queue_push(&cache->waiting, block);
-        return false;
-    }
     block->stream_mark = cuplug_fence_mark(&stream->fence);
-    stream->unrecorded_bytes += block->size;
-    stream->unrecorded_blocks++;
     cuplug_heap_give(&cache->heap, &stream->list, block);
-    return cuplug_cache_due(stream->unrecorded_bytes, stream->unrecorded_blocks);
-}
-
-void cuplug_cache_stream_record(struct cuplug_cache *cache, struct cuplug_cache_stream *stream) {
-    if (!cuplug_fence_record(&stream->fence))
-        return;
-    cuplug_lock(&cache->lock);
-    stream->unrecorded_bytes = stream->unrecorded_blocks = 0;
-    cuplug_unlock(&cache->lock);
+    return stream;
 }
 
 void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, CUstream handle, uint64_t id) {
@@ -93,10 +79,11 @@ void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, C
     record = stream && stream->list.root;
     cuplug_unlock(&cache->lock);
     if (record) /* its work goes on after it is destroyed; this is the last chance to watch it */
-        cuplug_fence_record(&stream->fence);
+        cuplug_fence_record(&stream->fence, cuplug_fence_mark(&stream->fence));
     if (!stream)
         return;
     cuplug_lock(&cache->lock);
-    stream->dead = true;
+    if (stream->id == id) /* and does not serve another stream by now */
+        stream->dead = true;
     cuplug_unlock(&cache->lock);
 }

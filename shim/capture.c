@@ -26,6 +26,8 @@ static struct capture *captures;
 static struct cuplug_slab slab = {.object_size = sizeof(struct capture)};
 
 bool cuplug_gate_enter(void) {
+    if (atomic_load(&capturing)) /* so that newcomers cannot keep a begin waiting */
+        return false;
     atomic_fetch_add(&inside, 1);
     if (atomic_load(&capturing) == 0)
         return true;
@@ -37,9 +39,14 @@ void cuplug_gate_leave(void) {
     atomic_fetch_sub(&inside, 1);
 }
 
-void cuplug_gate_drain(void) {
+void cuplug_gate_close(void) {
+    atomic_fetch_add(&capturing, 1);
     while (atomic_load(&inside) > 0)
         sched_yield();
+}
+
+void cuplug_gate_open(void) {
+    atomic_fetch_sub(&capturing, 1);
 }
 
 bool cuplug_capturing(void) {
@@ -54,20 +61,16 @@ bool cuplug_capturing_stream(CUstream stream) {
     return cuplug_real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-void cuplug_capture_begin(void) {
-    atomic_fetch_add(&capturing, 1);
-    cuplug_gate_drain();
-}
-
 void cuplug_capture_begun(CUstream stream, bool ok) {
     CUcontext context = NULL;
     struct capture *capture;
 
     if (!ok) {
-        atomic_fetch_sub(&capturing, 1);
+        cuplug_gate_open();
         return;
     }
-    cuplug_real.cuCtxGetCurrent(&context);
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD || cuplug_real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
+        cuplug_real.cuCtxGetCurrent(&context);
     cuplug_lock(&list_lock);
     capture = cuplug_slab_take(&slab);
     if (capture) { /* without memory for it the count stays up: no fences any more, but nothing spoiled */
@@ -90,7 +93,7 @@ static void forget(CUstream stream, CUcontext context) {
         }
         *link = capture->next;
         cuplug_slab_give(&slab, capture);
-        atomic_fetch_sub(&capturing, 1);
+        cuplug_gate_open();
     }
     cuplug_unlock(&list_lock);
 }

@@ -3,7 +3,7 @@
  *
  * While any stream of the process captures, a context record or wait would fail and spoil the capture. A record or wait therefore passes a
  * gate: it announces itself, then looks whether anything captures. A capture's begin raises the count, then waits until nobody is inside.
- * This hand-shake is the one place where somebody waits for a driver call of ours to return.
+ * This hand-shake and that of a context's end (context.h) are the places where somebody waits for a driver call of ours to return.
  */
 #ifndef CUPLUG_CAPTURE_H
 #define CUPLUG_CAPTURE_H
@@ -17,16 +17,16 @@ struct cuplug_context;
 /* False while anything captures. True: call cuplug_gate_leave() once the driver call is made. */
 bool cuplug_gate_enter(void);
 void cuplug_gate_leave(void);
-/* Waits until nobody is inside; used after something was changed that those who enter will see. */
-void cuplug_gate_drain(void);
+/* Nobody enters any more, and whoever was inside has left; and the reverse. They count. */
+void cuplug_gate_close(void);
+void cuplug_gate_open(void);
 
 /* Is any stream of the process capturing? */
 bool cuplug_capturing(void);
 /* Is this stream? One load while nothing captures. A stream that cannot be asked counts as capturing. */
 bool cuplug_capturing_stream(CUstream stream);
 
-/* Around the driver's begin of a capture on `stream`. */
-void cuplug_capture_begin(void);
+/* After the driver's begin of a capture on `stream`, for which the gate was closed. It stays closed until the capture's end. */
 void cuplug_capture_begun(CUstream stream, bool ok);
 /* After the driver's end of a capture, and before a stream is destroyed. */
 void cuplug_capture_end(CUstream stream);

@@ -8,12 +8,15 @@
 #include "lock.h"
 #include "pages.h"
 
+#include <sched.h>
+
 _Atomic uint32_t cuplug_context_epoch = 1;
 
 static struct cuplug_lock list_lock;
 static struct cuplug_slab slab = {.object_size = sizeof(struct cuplug_context)};
 static struct cuplug_context *_Atomic contexts; /* release when one is added; walked without the lock */
 static _Atomic bool shared;
+static _Atomic bool shared_done; /* and every block handed out behind a device wait is done waiting */
 static _Atomic uint64_t last_id;
 
 bool cuplug_context_shared(void) {
@@ -38,11 +41,39 @@ static uint64_t id_of(CUcontext handle) {
     return cuplug_real.cuCtxGetId(handle, &id) == CUDA_SUCCESS ? id : 0;
 }
 
+static void tell_shared(struct cuplug_context *context, void *arg) {
+    (void)arg;
+    cuplug_core_context_shared(context);
+}
+
+/* From now on no block may be handed out behind a device wait, which orders one context's work only; those that were are done waiting. */
+static void become_shared(void) {
+    atomic_store(&shared, true);
+    cuplug_gate_close(); /* whoever is about to make a device wait has made it, or will see `shared` */
+    cuplug_gate_open();
+    cuplug_context_each(tell_shared, NULL);
+    atomic_store(&shared_done, true);
+}
+
+static void count_context(struct cuplug_context *context, void *arg) {
+    (void)context;
+    ++*(int *)arg;
+}
+
+/* Puts `handle` into the list unless it is there; one that was a stranger until now is served from now on. */
 static struct cuplug_context *add(CUcontext handle, uint64_t id, CUdevice device, enum cuplug_context_origin origin) {
     struct cuplug_context *context;
+    int others = 0;
 
     cuplug_lock(&list_lock);
     context = find(handle);
+    cuplug_context_each(count_context, &others);
+    if (origin && others && !(context && context->origin) && !atomic_load(&shared_done)) {
+        cuplug_unlock(&list_lock);
+        become_shared(); /* before the newcomer can touch a block of the others */
+        cuplug_lock(&list_lock);
+        context = find(handle);
+    }
     if (!context) {
         context = cuplug_slab_take(&slab);
         if (context) {
@@ -53,9 +84,18 @@ static struct cuplug_context *add(CUcontext handle, uint64_t id, CUdevice device
             context->next = atomic_load_explicit(&contexts, memory_order_relaxed);
             atomic_store_explicit(&contexts, context, memory_order_release);
         }
+    } else if (origin && !context->origin) {
+        context->origin = origin;
     }
     cuplug_unlock(&list_lock);
     return context;
+}
+
+static void lose(struct cuplug_context *context) {
+    atomic_store(&context->gone, true);
+    cuplug_capture_forget_context(context->handle);
+    cuplug_core_context_lost(context);
+    atomic_fetch_add(&cuplug_context_epoch, 1);
 }
 
 /* A primary context keeps its handle through a reset, and the program need not retain it again. */
@@ -77,7 +117,7 @@ struct cuplug_context *cuplug_context_look_up(CUcontext handle) {
         enum cuplug_context_origin origin = context->origin;
 
         device = context->device;
-        cuplug_context_ended(context, true);
+        lose(context);
         context = add(handle, id, device, origin);
     }
     if (!context && cuplug_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
@@ -88,30 +128,11 @@ struct cuplug_context *cuplug_context_look_up(CUcontext handle) {
     return context;
 }
 
-static void tell_shared(struct cuplug_context *context, void *arg) {
-    (void)arg;
-    cuplug_core_context_shared(context);
-}
-
-static void count_other(struct cuplug_context *context, void *arg) {
-    (void)context;
-    ++*(int *)arg;
-}
-
 void cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin) {
     struct cuplug_context *context = find(handle);
-    int served = 0;
 
-    if (context && context->origin)
-        return;
-    if (context) /* seen as a stranger before */
-        cuplug_context_ended(context, true);
-    add(handle, id_of(handle), device, origin);
-    cuplug_context_each(count_other, &served);
-    if (served > 1 && !atomic_exchange(&shared, true)) {
-        cuplug_gate_drain(); /* whoever is about to make a device wait has made it, or will see `shared` */
-        cuplug_context_each(tell_shared, NULL);
-    }
+    if (!context || !context->origin)
+        add(handle, id_of(handle), device, origin);
 }
 
 struct cuplug_context *cuplug_context_ending(CUcontext handle) {
@@ -119,9 +140,10 @@ struct cuplug_context *cuplug_context_ending(CUcontext handle) {
 
     if (!context)
         return NULL;
-    atomic_store(&context->life, CUPLUG_CONTEXT_ENDING);
+    atomic_fetch_add(&context->ending, 1); /* partner of the check in enter() */
     atomic_fetch_add(&cuplug_context_epoch, 1);
-    cuplug_gate_drain();
+    while (atomic_load(&context->inside) > 0)
+        sched_yield();
     return context;
 }
 
@@ -136,14 +158,33 @@ struct cuplug_context *cuplug_context_ending_primary(CUdevice device) {
 void cuplug_context_ended(struct cuplug_context *context, bool ended) {
     if (!context)
         return;
-    if (ended) {
-        atomic_store(&context->life, CUPLUG_CONTEXT_GONE);
-        cuplug_capture_forget_context(context->handle);
-        cuplug_core_context_lost(context);
-    } else {
-        atomic_store(&context->life, CUPLUG_CONTEXT_LIVE);
-    }
+    if (ended)
+        lose(context);
+    atomic_fetch_sub(&context->ending, 1);
     atomic_fetch_add(&cuplug_context_epoch, 1);
+}
+
+bool cuplug_context_same(const struct cuplug_context *context) {
+    uint64_t id = id_of(context->handle);
+
+    return !id || id == context->id;
+}
+
+bool cuplug_context_enter(struct cuplug_context *context) {
+    for (;;) {
+        atomic_fetch_add(&context->inside, 1);
+        if (cuplug_context_live(context))
+            return true;
+        atomic_fetch_sub(&context->inside, 1);
+        while (atomic_load(&context->ending) && !cuplug_context_gone(context))
+            sched_yield();
+        if (cuplug_context_gone(context))
+            return false;
+    }
+}
+
+void cuplug_context_leave(struct cuplug_context *context) {
+    atomic_fetch_sub(&context->inside, 1);
 }
 
 bool cuplug_context_push(const struct cuplug_context *context) {

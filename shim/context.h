@@ -22,18 +22,15 @@ enum cuplug_context_origin {
     CUPLUG_CONTEXT_CREATED
 };
 
-enum cuplug_context_life {
-    CUPLUG_CONTEXT_LIVE,
-    CUPLUG_CONTEXT_ENDING, /* perhaps: no new blocks, no driver call of ours in it, frees go on */
-    CUPLUG_CONTEXT_GONE
-};
-
 struct cuplug_context {
     CUcontext handle;
     uint64_t id; /* cuCtxGetId where the driver has it, else a number of ours */
     CUdevice device;
-    enum cuplug_context_origin origin;
-    _Atomic int life; /* enum cuplug_context_life */
+    _Atomic int origin;   /* enum cuplug_context_origin */
+    _Atomic bool gone;
+    _Atomic int ending; /* program's calls under way that may end it: no new blocks, no driver call of ours in it */
+    _Atomic int inside; /* driver calls of ours in it that are under way */
+    _Atomic int attached; /* references that the program took with cuCtxAttach */
     void *_Atomic cache[CUPLUG_STATS_BACKENDS]; /* what each backend keeps for it; the backend's to set */
     struct cuplug_context *next;
 };
@@ -64,22 +61,29 @@ static inline struct cuplug_context *cuplug_context_current(void) {
 /* A context the program just made or retained. */
 void cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin);
 
-/* Around a call that may end a context: `handle`'s object is marked and its records and waits have left the driver. NULL if unknown. */
+/* Around a call that may end a context: `handle`'s object is marked and every driver call of ours in it is over. NULL if unknown. */
 struct cuplug_context *cuplug_context_ending(CUcontext handle);
 struct cuplug_context *cuplug_context_ending_primary(CUdevice device);
 /* … and afterwards: did it end? If not, it serves on. NULL is allowed. */
 void cuplug_context_ended(struct cuplug_context *context, bool ended);
+/* After a release of the primary context that left it alive: is it the same one, or did another thread's retain make a new one? */
+bool cuplug_context_same(const struct cuplug_context *context);
 
-/* Makes `context` current for a few calls of ours; false if that failed. The pop restores what was current. */
+/* Around every driver call of ours that is about a context which another thread may end meanwhile. False: it has ended, make no call. While an end is
+ * under way this waits to see whether it was one; so it must not be nested, as the end waits for the outer one. */
+bool cuplug_context_enter(struct cuplug_context *context);
+void cuplug_context_leave(struct cuplug_context *context);
+
+/* Makes a context that has been entered current for a few calls of ours; false if that failed. The pop restores what was current. */
 bool cuplug_context_push(const struct cuplug_context *context);
 void cuplug_context_pop(void);
 
 static inline bool cuplug_context_live(const struct cuplug_context *context) {
-    return atomic_load(&context->life) == CUPLUG_CONTEXT_LIVE;
+    return !atomic_load(&context->gone) && !atomic_load(&context->ending);
 }
 
 static inline bool cuplug_context_gone(const struct cuplug_context *context) {
-    return atomic_load(&context->life) == CUPLUG_CONTEXT_GONE;
+    return atomic_load(&context->gone);
 }
 
 /* Calls `visit` for every served context that is not gone. */

@@ -92,23 +92,20 @@ static bool enter(int backend, const struct cuplug_block *block, uint64_t stream
     return true;
 }
 
-CUresult cuplug_core_alloc(int backend, struct cuplug_context *context, enum cuplug_kind kind, size_t size, CUstream stream,
-                           CUdeviceptr *pointer) {
+CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
     const struct cuplug_backend_ops *ops = cuplug_backend(backend);
-    struct cuplug_request request = {
-        .struct_size = sizeof request,
-        .kind = kind,
-        .size = size,
-        .device = context->device,
-        .context = context,
-        .stream = stream,
-        .stream_id = stream ? cuplug_core_stream_id(stream) : 0,
+    struct cuplug_block block = {
+        .size = request->size,
+        .kind = request->kind,
+        .device = request->device,
+        .context = request->context,
     };
-    struct cuplug_block block = {.size = size, .kind = kind, .device = context->device, .context = context};
-    CUresult result = ops->alloc(cuplug_backend_self(backend), &request, &block);
+    CUresult result = ops->alloc(cuplug_backend_self(backend), request, &block);
 
+    if (backend == CUPLUG_BACKEND_DIRECT && cuplug_core_retry(result, request->device))
+        result = ops->alloc(cuplug_backend_self(backend), request, &block);
     *pointer = 0;
-    if (result == CUDA_SUCCESS && !enter(backend, &block, request.stream_id)) {
+    if (result == CUDA_SUCCESS && !enter(backend, &block, request->stream_id)) {
         struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
 
         ops->free(cuplug_backend_self(backend), &block, &release);
@@ -117,7 +114,7 @@ CUresult cuplug_core_alloc(int backend, struct cuplug_context *context, enum cup
     if (result == CUDA_SUCCESS)
         *pointer = block.pointer;
     else
-        CUPLUG_COUNT(backend, context->device, failed, 1);
+        CUPLUG_COUNT(backend, request->device, failed, 1);
     return result;
 }
 

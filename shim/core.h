@@ -22,9 +22,8 @@ bool cuplug_core_fast(void);
 /* The backend for a synchronous allocation in `context` (NULL or not served: direct), or for a stream-ordered one. */
 int cuplug_core_route(const struct cuplug_context *context, bool async);
 
-/* Allocates `size` > 0 bytes from `backend` in `context` (never NULL), enters them into the live table and counts. On failure *pointer is 0. */
-CUresult cuplug_core_alloc(int backend, struct cuplug_context *context, enum cuplug_kind kind, size_t size, CUstream stream,
-                           CUdeviceptr *pointer);
+/* Allocates from `backend` in request->context (never NULL), enters the block into the live table and counts. On failure *pointer is 0. */
+CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer);
 
 /* Counts an allocation that the driver made at the program's own request; a failed one too. Then it is live, or gone again if the shim has no
  * memory for its record (the result says so). */

@@ -26,6 +26,19 @@ static bool handed_off(enum cuplug_handoff kind, CUresult *result) {
     return true;
 }
 
+/* From a backend: the current context's memory. */
+static CUresult alloc(int backend, struct cuplug_context *context, size_t size, CUdeviceptr *dptr) {
+    struct cuplug_request request = {
+        .struct_size = sizeof request,
+        .kind = CUPLUG_SYNC,
+        .size = size,
+        .device = context->device,
+        .context = context,
+    };
+
+    return cuplug_core_alloc(backend, &request, dptr);
+}
+
 CUresult cuplug_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
     struct cuplug_context *context;
     CUresult result;
@@ -39,7 +52,7 @@ CUresult cuplug_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
     context = dptr && bytesize ? cuplug_context_current() : NULL;
     if (!context) /* the driver has the exact answer */
         return cuplug_real.cuMemAlloc_v2(dptr, bytesize);
-    return cuplug_core_alloc(cuplug_core_route(context, false), context, CUPLUG_SYNC, bytesize, NULL, dptr);
+    return alloc(cuplug_core_route(context, false), context, bytesize, dptr);
 }
 
 /* pitch * height in *size; false if the driver had better answer (bad element size, nothing asked, overflow). */
@@ -62,10 +75,12 @@ CUresult cuplug_cuMemAllocPitch(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
     backend = cuplug_core_route(context, false);
     if (backend == CUPLUG_BACKEND_DIRECT || !pitched(WidthInBytes, Height, ElementSizeBytes, &pitch, &size)) {
         result = cuplug_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+        if (context && cuplug_core_retry(result, context->device))
+            result = cuplug_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
         return dptr && pPitch ? cuplug_core_adopt(result, CUPLUG_SYNC, result == CUDA_SUCCESS ? *pPitch * Height : WidthInBytes, NULL, dptr)
                               : result;
     }
-    result = cuplug_core_alloc(backend, context, CUPLUG_SYNC, size, NULL, dptr);
+    result = alloc(backend, context, size, dptr);
     if (result == CUDA_SUCCESS)
         *pPitch = pitch;
     return result;
@@ -126,9 +141,8 @@ static struct cuplug_context *context_of(CUstream stream) {
 }
 
 static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream stream) {
-    struct cuplug_context *context;
+    struct cuplug_request request = {.struct_size = sizeof request, .kind = CUPLUG_ASYNC, .size = bytesize, .stream = stream};
     CUresult result;
-    int backend;
 
     if (handed_off(CUPLUG_HANDOFF_ALLOC, &result)) {
         *dptr = 0;
@@ -137,11 +151,12 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream stream)
     /* On a capturing stream it becomes a node of the graph, and the memory the graph's. */
     if (!dptr || !bytesize || cuplug_capturing_stream(stream))
         return cuplug_driver_alloc_async(dptr, bytesize, stream);
-    context = context_of(stream);
-    backend = cuplug_core_route(context, true);
-    if (!context || (backend != CUPLUG_BACKEND_DIRECT && !cuplug_core_stream_id(stream)))
+    request.context = context_of(stream);
+    request.stream_id = cuplug_core_stream_id(stream);
+    if (!request.context || !request.stream_id) /* the driver says what is wrong */
         return cuplug_driver_alloc_async(dptr, bytesize, stream);
-    return cuplug_core_alloc(backend, context, CUPLUG_ASYNC, bytesize, stream, dptr);
+    request.device = request.context->device;
+    return cuplug_core_alloc(cuplug_core_route(request.context, true), &request, dptr);
 }
 
 CUresult cuplug_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {

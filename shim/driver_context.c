@@ -70,11 +70,28 @@ CUresult cuplug_cuCtxDestroy_v2(CUcontext ctx) {
     return destroy(on, cuplug_real.cuCtxDestroy_v2, ctx);
 }
 
-/* Drops one reference of a context made by cuCtxCreate, which has exactly one: it ends it. */
+/* One more reference to the current context, for a cuCtxDetach to drop. */
+CUresult cuplug_cuCtxAttach(CUcontext *pctx, unsigned int flags) {
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuCtxAttach(pctx, flags);
+    struct cuplug_context *context = on && result == CUDA_SUCCESS ? cuplug_context_current() : NULL;
+
+    if (context)
+        atomic_fetch_add(&context->attached, 1);
+    return result;
+}
+
+/* Drops one reference; the last, cuCtxCreate's own, ends the context. */
 CUresult cuplug_cuCtxDetach(CUcontext ctx) {
     bool on = cuplug_on();
+    struct cuplug_context *context = on ? cuplug_context_ending(ctx) : NULL;
+    CUresult result = cuplug_real.cuCtxDetach(ctx);
+    bool dropped = result == CUDA_SUCCESS && context, last = dropped && atomic_load(&context->attached) == 0;
 
-    return destroy(on, cuplug_real.cuCtxDetach, ctx);
+    if (dropped && !last)
+        atomic_fetch_sub(&context->attached, 1);
+    cuplug_context_ended(context, last);
+    return result;
 }
 
 /* A primary context ends when the last reference goes. */
@@ -86,7 +103,7 @@ static CUresult release_primary(bool on, CUresult (*real)(CUdevice), CUdevice de
 
     if (context && result == CUDA_SUCCESS && cuplug_real.cuDevicePrimaryCtxGetState(dev, &flags, &active) != CUDA_SUCCESS)
         active = 0;
-    cuplug_context_ended(context, !active);
+    cuplug_context_ended(context, !active || (context && !cuplug_context_same(context)));
     return result;
 }
 
@@ -157,7 +174,7 @@ CUresult cuplug_cuStreamDestroy_v2(CUstream hStream) {
     CUresult result;                                                                                                                       \
                                                                                                                                            \
     if (on)                                                                                                                                \
-        cuplug_capture_begin();                                                                                                            \
+        cuplug_gate_close();                                                                                                               \
     result = (CALL);                                                                                                                       \
     if (on)                                                                                                                                \
         cuplug_capture_begun(hStream ? hStream : (STREAM), result == CUDA_SUCCESS);                                                        \

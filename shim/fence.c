@@ -11,6 +11,8 @@
 #include "debug.h"
 #include "stats.h"
 
+#include <sched.h>
+
 static void raise_to(_Atomic uint64_t *number, uint64_t to) {
     uint64_t now = atomic_load_explicit(number, memory_order_relaxed);
 
@@ -23,10 +25,9 @@ static bool context_records(void) {
 }
 
 void cuplug_fence_init(struct cuplug_fence *fence, struct cuplug_context *context, CUstream stream, int backend) {
-    if (fence->context != context) /* of a fence in use again only the stream changes; others may be reading the rest */
-        fence->context = context;
-    fence->stream = stream;
-    fence->backend = backend;
+    atomic_store(&fence->context, context);
+    atomic_store(&fence->stream, stream);
+    atomic_store(&fence->backend, backend);
 }
 
 uint64_t cuplug_fence_mark(struct cuplug_fence *fence) {
@@ -43,63 +44,80 @@ bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark) {
     return mark < atomic_load_explicit(&fence->waited, memory_order_acquire) && !cuplug_context_shared();
 }
 
-static CUevent event_of(struct cuplug_fence *fence, uint64_t number) {
-    CUevent *event = &fence->ring[number % CUPLUG_FENCE_RING].event;
+/* The event that is to hold record `number`. The context has been entered. */
+static CUevent event_of(struct cuplug_fence *fence, struct cuplug_context *context, uint64_t number) {
+    CUevent _Atomic *slot = &fence->ring[number % CUPLUG_FENCE_RING].event;
+    CUevent event = atomic_load_explicit(slot, memory_order_relaxed);
 
-    if (!*event && cuplug_context_push(fence->context)) {
-        if (cuplug_real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-            *event = NULL;
+    if (!event && cuplug_context_push(context)) {
+        if (cuplug_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+            event = NULL;
         cuplug_context_pop();
+        atomic_store_explicit(slot, event, memory_order_relaxed);
     }
-    return *event;
+    return event;
 }
 
-/* The driver's part of a record; sets *done if the work is already known to be done. */
-static bool record_in_driver(struct cuplug_fence *fence, uint64_t number, bool *done) {
+/* Without context records a free waits for the context. It does so inside the gate, as to synchronise a context of which a stream captures spoils the
+ * capture; so with such a driver the begin of a capture waits for a free under way. */
+static bool synchronise(struct cuplug_context *context) {
+    bool ok;
+
+    if (!cuplug_context_push(context))
+        return false;
+    ok = cuplug_real.cuCtxSynchronize() == CUDA_SUCCESS;
+    cuplug_context_pop();
+    return ok;
+}
+
+/* Context and gate have been entered, `recording` is ours. */
+static bool record_now(struct cuplug_fence *fence, struct cuplug_context *context) {
+    CUstream stream = atomic_load(&fence->stream);
+    uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
     CUresult result;
     CUevent event;
 
-    if (!fence->stream && !context_records()) {
-        if (!cuplug_context_push(fence->context))
+    if (!stream && !context_records()) {
+        if (!synchronise(context))
             return false;
-        result = cuplug_real.cuCtxSynchronize();
-        cuplug_context_pop();
-        *done = result == CUDA_SUCCESS;
-        return *done;
+        raise_to(&fence->completed, number);
+        raise_to(&fence->recorded, number);
+        CUPLUG_COUNT(fence->backend, context->device, host_waits, 1);
+        return true;
     }
-    event = event_of(fence, number);
+    event = event_of(fence, context, number);
     if (!event)
         return false;
-    if (fence->stream)
-        result = cuplug_real.cuEventRecord(event, fence->stream);
+    if (stream)
+        result = cuplug_real.cuEventRecord(event, stream);
     else
-        result = cuplug_real.cuCtxRecordEvent(fence->context->handle, event);
+        result = cuplug_real.cuCtxRecordEvent(context->handle, event);
     if (result != CUDA_SUCCESS)
         return false;
     atomic_store_explicit(&fence->ring[number % CUPLUG_FENCE_RING].record, number, memory_order_release);
+    raise_to(&fence->recorded, number);
+    CUPLUG_COUNT(fence->backend, context->device, fences, 1);
     return true;
 }
 
-bool cuplug_fence_record(struct cuplug_fence *fence) {
-    bool idle = false, done = false, ok = false;
-    uint64_t number;
+bool cuplug_fence_record(struct cuplug_fence *fence, uint64_t mark) {
+    struct cuplug_context *context = atomic_load(&fence->context);
+    bool idle = false, ok = false;
 
-    if (cuplug_exiting() || !atomic_compare_exchange_strong(&fence->recording, &idle, true))
+    if (cuplug_exiting() || !cuplug_context_enter(context))
         return false;
-    if (cuplug_gate_enter()) {
-        if (cuplug_context_live(fence->context)) {
-            number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
-            ok = record_in_driver(fence, number, &done);
-            if (ok)
-                raise_to(&fence->recorded, number);
-            if (done)
-                raise_to(&fence->completed, number);
-        }
+    while (!atomic_compare_exchange_strong(&fence->recording, &idle, true)) {
+        sched_yield(); /* the record under way may be early enough in the count to cover this free, or not */
+        idle = false;
+    }
+    if (atomic_load(&fence->recorded) > mark) {
+        ok = true;
+    } else if (cuplug_gate_enter()) {
+        ok = record_now(fence, context);
         cuplug_gate_leave();
     }
     atomic_store(&fence->recording, false);
-    if (ok)
-        cuplug_stats_count(fence->backend, fence->context->device, done ? CUPLUG_STAT_host_waits : CUPLUG_STAT_fences, 1);
+    cuplug_context_leave(context);
     return ok;
 }
 
@@ -109,28 +127,35 @@ static CUevent newest(struct cuplug_fence *fence, uint64_t *number) {
     unsigned slot = recorded % CUPLUG_FENCE_RING;
 
     *number = atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire);
-    return *number ? fence->ring[slot].event : NULL;
+    return *number ? atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed) : NULL;
+}
+
+/* The context has been entered. */
+static bool wait_now(struct cuplug_fence *fence, struct cuplug_context *context) {
+    bool ok = false;
+    uint64_t number;
+    CUevent event = newest(fence, &number);
+
+    if (!event || number <= atomic_load(&fence->waited) || number <= atomic_load(&fence->completed) || !cuplug_gate_enter())
+        return false;
+    if (!cuplug_context_shared())
+        ok = cuplug_real.cuCtxWaitEvent(context->handle, event) == CUDA_SUCCESS;
+    if (ok) {
+        raise_to(&fence->waited, number);
+        CUPLUG_COUNT(fence->backend, context->device, waits, 1);
+    }
+    cuplug_gate_leave();
+    return ok;
 }
 
 bool cuplug_fence_wait(struct cuplug_fence *fence) {
-    bool ok = false;
-    uint64_t number;
-    CUevent event;
+    struct cuplug_context *context = atomic_load(&fence->context);
+    bool ok;
 
-    if (fence->stream || !context_records() || cuplug_context_shared() || cuplug_exiting())
+    if (atomic_load(&fence->stream) || !context_records() || cuplug_context_shared() || cuplug_exiting() || !cuplug_context_enter(context))
         return false;
-    event = newest(fence, &number);
-    if (!event || number <= atomic_load(&fence->waited) || number <= atomic_load(&fence->completed))
-        return false;
-    if (!cuplug_gate_enter())
-        return false;
-    if (cuplug_context_live(fence->context) && !cuplug_context_shared())
-        ok = cuplug_real.cuCtxWaitEvent(fence->context->handle, event) == CUDA_SUCCESS;
-    if (ok) {
-        raise_to(&fence->waited, number);
-        CUPLUG_COUNT(fence->backend, fence->context->device, waits, 1);
-    }
-    cuplug_gate_leave();
+    ok = wait_now(fence, context);
+    cuplug_context_leave(context);
     return ok;
 }
 
@@ -138,15 +163,16 @@ static bool query(struct cuplug_fence *fence, uint64_t number) {
     unsigned slot = number % CUPLUG_FENCE_RING;
 
     return atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number &&
-           cuplug_real.cuEventQuery(fence->ring[slot].event) == CUDA_SUCCESS;
+           cuplug_real.cuEventQuery(atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed)) == CUDA_SUCCESS;
 }
 
 bool cuplug_fence_poll(struct cuplug_fence *fence) {
     uint64_t recorded = atomic_load_explicit(&fence->recorded, memory_order_acquire);
     uint64_t completed = atomic_load_explicit(&fence->completed, memory_order_acquire), before = completed;
+    struct cuplug_context *context = atomic_load(&fence->context);
     CUstreamCaptureMode mode;
 
-    if (completed >= recorded || cuplug_exiting() || !cuplug_context_live(fence->context))
+    if (completed >= recorded || cuplug_exiting() || !cuplug_context_enter(context))
         return false;
     mode = cuplug_capture_relax();
     if (query(fence, recorded)) {
@@ -159,40 +185,51 @@ bool cuplug_fence_poll(struct cuplug_fence *fence) {
             completed = number;
     }
     cuplug_capture_restore(mode);
+    cuplug_context_leave(context);
     raise_to(&fence->completed, completed);
     return completed > before;
 }
 
+/* The event of the oldest record that covers `number`, and that record's number. */
+static CUevent covering(struct cuplug_fence *fence, uint64_t number, uint64_t *held) {
+    CUevent event = newest(fence, held);
+    unsigned slot = number % CUPLUG_FENCE_RING;
+    uint64_t there = atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire);
+
+    if (number >= *held || there < number)
+        return event;
+    *held = there;
+    return atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed);
+}
+
 bool cuplug_fence_host_wait(struct cuplug_fence *fence, uint64_t number) {
+    struct cuplug_context *context = atomic_load(&fence->context);
     CUstreamCaptureMode mode;
     CUresult result;
+    CUevent event;
     uint64_t held;
-    CUevent event = newest(fence, &held);
 
-    if (number < held) {
-        unsigned slot = number % CUPLUG_FENCE_RING;
-        uint64_t there = atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire);
-
-        if (there >= number) {
-            event = fence->ring[slot].event;
-            held = there;
-        }
-    }
-    if (!event || held <= atomic_load(&fence->completed) || cuplug_exiting() || !cuplug_context_live(fence->context))
+    if (cuplug_exiting() || !cuplug_context_enter(context))
         return false;
+    event = covering(fence, number, &held);
+    if (!event || held <= atomic_load(&fence->completed)) {
+        cuplug_context_leave(context);
+        return false;
+    }
     mode = cuplug_capture_relax();
     result = cuplug_real.cuEventSynchronize(event);
     cuplug_capture_restore(mode);
+    cuplug_context_leave(context);
     if (result != CUDA_SUCCESS)
         return false;
     raise_to(&fence->completed, held);
-    CUPLUG_COUNT(fence->backend, fence->context->device, host_waits, 1);
+    CUPLUG_COUNT(fence->backend, context->device, host_waits, 1);
     return true;
 }
 
 void cuplug_fence_forget(struct cuplug_fence *fence) {
     for (int i = 0; i < CUPLUG_FENCE_RING; i++) {
         atomic_store_explicit(&fence->ring[i].record, 0, memory_order_relaxed);
-        fence->ring[i].event = NULL;
+        atomic_store_explicit(&fence->ring[i].event, NULL, memory_order_relaxed);
     }
 }

@@ -20,14 +20,14 @@ struct cuplug_context;
 enum { CUPLUG_FENCE_RING = 32 };
 
 struct cuplug_fence {
-    struct cuplug_context *context;
-    int backend;                                  /* whose statistics count the records and waits */
+    struct cuplug_context *_Atomic context;
+    _Atomic int backend;                          /* whose statistics count the records and waits */
     CUstream _Atomic stream;                      /* NULL: the whole context */
     _Atomic uint64_t started, recorded;           /* numbers given out; the highest whose driver call succeeded */
     _Atomic uint64_t waited, completed;           /* the highest the device waits for; the highest known to be done */
-    _Atomic bool recording;                       /* one recorder at a time; the others do without */
+    _Atomic bool recording;                       /* one recorder at a time */
     struct {
-        CUevent event;
+        CUevent _Atomic event;
         _Atomic uint64_t record; /* the newest record surely in the event; 0 for none */
     } ring[CUPLUG_FENCE_RING];
 };
@@ -40,9 +40,9 @@ uint64_t cuplug_fence_mark(struct cuplug_fence *fence);
 /* Is a block with this mark free of its old work, for any new work of the context? */
 bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark);
 
-/* In a free: records the work submitted so far. False if that could not be done now (capture, another thread recording, an error); a later one
- * will cover it. Where the driver has no context records this waits for the context instead. */
-bool cuplug_fence_record(struct cuplug_fence *fence);
+/* In a free: makes sure that a record above `mark` exists, another thread's or a new one of the work submitted so far. False if that could not be
+ * done now (capture, an error). Where the driver has no context records this waits for the context instead. */
+bool cuplug_fence_record(struct cuplug_fence *fence, uint64_t mark);
 
 /* In an allocation: makes the context's later work wait on the device for the newest record. False if it may not or there is nothing new. */
 bool cuplug_fence_wait(struct cuplug_fence *fence);

@@ -16,3 +16,11 @@ load helpers/load
   assert_line "lived three times"
   refute_output --partial "wrong bytes"
 }
+
+@test "contexts born behind a device wait, referenced twice, and destroyed while others allocate" {
+  # Lost otherwise: data of the newcomer, a context still in use, or the program in a call about a context that is gone.
+  assert_like_bare_driver SIMCUDA_MEMORY=640M context_life.link
+  assert_line "written by a context born later: yes"
+  assert_line "contexts that came and went: wrong 0"
+  refute_output --regexp "wrong bytes.* [1-9]"
+}
