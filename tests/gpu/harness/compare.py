@@ -15,7 +15,10 @@ from harness.process import run
 from harness.report import FAILED, OK, SKIPPED
 
 NATIVE = "native"
-BACKENDS = ("direct", "pool")
+# What CUPLUG_BACKEND is for each. Several programs run side by side, so the arena must leave room for others, and managed
+# memory stays far below the card's.
+SPECS = {"direct": "direct", "pool": "pool", "arena": "arena:size=8G", "managed": "managed:max=2G"}
+BACKENDS = tuple(SPECS)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Case:
     name: str
     argv: tuple
     env: dict = field(default_factory=dict)
+    env_under: dict = field(default_factory=dict)  # backend -> what differs there
     timeout: int = 60
     expected: str = None  # stdout, where the program states what is right
     runs: tuple = (NATIVE, *BACKENDS)
@@ -49,7 +53,7 @@ class Section:
 
     def preload(self, backend, library="libcuplug.so", behind=()):
         libraries = [str(self.build / library), *map(str, behind)]
-        return {"LD_PRELOAD": " ".join(libraries), "CUPLUG_BACKEND": backend}
+        return {"LD_PRELOAD": " ".join(libraries), "CUPLUG_BACKEND": SPECS[backend]}
 
     def run_with_stats(self, argv, env, timeout):
         """Returns the outcome and the shim's totals over all processes of the run (empty: none wrote any)."""
@@ -92,7 +96,7 @@ def figures(outcome, backend, totals):
     pace = re.search(r"ms_per_step ([\d.]+)", outcome.stderr)
     if pace:
         parts.append(f"{pace[1]} ms/step")
-    if backend == "pool":
+    if backend not in (NATIVE, "direct"):
         parts.append(
             f"{totals.get('driver_allocs')} driver allocations for {totals.get('allocations')}, "
             f"{totals.get('fences')} fences, peak live {mib(totals, 'peak_live_bytes')}, "
@@ -122,7 +126,7 @@ def native(section, case):
 
 
 def under_backend(section, case, backend, expected):
-    outcome, totals = section.run_with_stats(case.argv, {**case.env, **section.preload(backend)}, case.timeout)
+    outcome, totals = section.run_with_stats(case.argv, {**case.env, **section.preload(backend), **case.env_under.get(backend, {})}, case.timeout)
     name = f"{case.name}, {backend}"
     problem = shim_problem(outcome, totals)
     if outcome.status != 0:

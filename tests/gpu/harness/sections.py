@@ -34,8 +34,8 @@ ALLOCATIONS = (
 )
 
 
-def python_case(name, script, *arguments, env=None, timeout=90):
-    return Case(name, ("python3", f"{PYTHON}/{script}", *arguments), env or {}, timeout)
+def python_case(name, script, *arguments, env=None, env_under=None, timeout=90):
+    return Case(name, ("python3", f"{PYTHON}/{script}", *arguments), env or {}, env_under or {}, timeout)
 
 
 TORCH = (
@@ -49,7 +49,8 @@ CUPY = (
 # JAX's default share of the card is 75 %; a tenth is taken the same way and leaves room for what runs beside it.
 JAX = (
     python_case("JAX, no preallocation", "jax_work.py", env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
-    python_case("JAX, preallocating", "jax_work.py", env={"XLA_PYTHON_CLIENT_MEM_FRACTION": ".10"}),
+    python_case("JAX, preallocating", "jax_work.py", env={"XLA_PYTHON_CLIENT_MEM_FRACTION": ".10"},
+                env_under={"arena": {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".03"}, "managed": {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".01"}}),
 )
 NUMBA = (python_case("numba-cuda", "numba_work.py"),)
 
@@ -96,9 +97,9 @@ def correctness(section):
         Case("cudaFree waits for kernels (C49)", program("free_waits_for_kernel"), expected=WAITS),
         Case("allocation beside a persistent kernel", program("persistent_kernel"), expected=FINISHED),
         Case("20,000 blocks over 8 streams", program("recycled_blocks", "20000", "10000"), expected=RECYCLED,
-             runs=(NATIVE, "direct")),
+             runs=(NATIVE, "direct", "managed")),
         Case("130,000 blocks over 8 streams", program("recycled_blocks", "130000", "100000"), expected=RECYCLED,
-             runs=("pool",)),
+             runs=("pool", "arena")),
     ))
 
 
@@ -160,10 +161,10 @@ def python_section(cases):
 
 # name -> (function, seconds, Python module it needs)
 SECTIONS = {
-    "programs": (programs, 90, None),
+    "programs": (programs, 120, None),
     "correctness": (correctness, 90, None),
     "faults": (faults, 90, None),
-    "torch": (python_section(TORCH), 270, "torch"),
+    "torch": (python_section(TORCH), 300, "torch"),
     "bats": (bats, 300, None),
     "counter": (counter, 200, "torch"),
     "cupy": (python_section(CUPY), 240, "cupy"),
