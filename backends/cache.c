@@ -7,6 +7,8 @@
 #include "shim/debug.h"
 #include "shim/stats.h"
 
+#include <sched.h>
+
 #define MIB ((size_t)1 << 20)
 
 enum { GRAIN = 512 };                       /* the driver's own spacing */
@@ -86,27 +88,56 @@ static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request 
         cuplug_heap_give(&cache->heap, &cache->ready, rest);
     }
     cuplug_unlock(&cache->lock);
+    CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)step);
     if (!kept) {
         cuplug_real.cuMemFree_v2(base);
         CUPLUG_COUNT(backend, context->device, driver_frees, 1);
+        cuplug_cache_segment_gone(cache->policy, context, step);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)step);
     return *block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static size_t reserved(struct cuplug_cache *cache) {
+    size_t bytes;
+
+    cuplug_lock(&cache->lock);
+    bytes = cache->heap.reserved;
+    cuplug_unlock(&cache->lock);
+    return bytes;
+}
+
+/* The one segment of a policy that keeps it. Where two threads come first, one asks the driver and the other waits for the answer: nothing else can
+ * serve it, and a second segment is not to be. */
+static CUresult reserve(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool idle = false, crowded;
+    size_t step;
+
+    while (!atomic_compare_exchange_weak(&cache->reserving, &idle, true)) {
+        idle = false;
+        sched_yield();
+    }
+    step = cache->policy->step(cache->context, reserved(cache), request->size);
+    if (step)
+        result = grow_by(cache, request, step, block);
+    else if ((*block = drain_and_take(cache, request, &crowded)))
+        result = CUDA_SUCCESS;
+    atomic_store(&cache->reserving, false);
+    return result;
 }
 
 static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     size_t least = cuplug_cache_round_up(request->size, page), step;
     CUresult result;
 
-    cuplug_lock(&cache->lock);
-    step = cache->heap.reserved;
-    cuplug_unlock(&cache->lock);
-    step = cache->policy->step(cache->context, step, least);
+    if (cache->policy->keeps)
+        return reserve(cache, request, block);
+    step = cache->policy->step(cache->context, reserved(cache), least);
     if (!step)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = grow_by(cache, request, step, block);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least && !cache->policy->keeps)
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least)
         result = grow_by(cache, request, least, block);
     return result;
 }
@@ -126,18 +157,15 @@ static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *r
 
 /* Could giving everything back to the driver satisfy the request? If not, nobody is made to wait for it. */
 static bool hopeless(struct cuplug_cache *cache, size_t size) {
-    size_t free = 0, total = 0, idle;
+    size_t free = 0, total = 0, idle = cuplug_cache_idle(cache->policy, cache->context);
 
-    cuplug_lock(&cache->lock);
-    idle = cache->heap.reserved - cache->live_bytes;
-    cuplug_unlock(&cache->lock);
-    if (cache->policy->keeps)
-        return size > idle;
+    if (cache->policy->room)
+        return size > idle && size - idle > cache->policy->room(cache->context);
     if (!cuplug_context_push(cache->context))
         return true;
     cuplug_real.cuMemGetInfo_v2(&free, &total);
     cuplug_context_pop();
-    return size > total || size > free + cuplug_cache_idle((void *)cache->policy, cache->context->device);
+    return size > total || size > free + idle;
 }
 
 /* The one case where an allocation waits. First for what frees have recorded; what no free recorded yet only if even that does not do, since such
@@ -180,12 +208,15 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
     struct cuplug_request wanted = *request; /* in the heap's grain */
     struct cuplug_heap_block *taken;
     CUresult result = CUDA_SUCCESS;
+    size_t alignment;
+    bool crowded;
 
     if (!cache || request->size > SIZE_MAX / 2)
         return CUDA_ERROR_OUT_OF_MEMORY;
     wanted.size = cuplug_cache_round_up(request->size, GRAIN);
     if (wanted.alignment < GRAIN)
         wanted.alignment = GRAIN;
+    alignment = wanted.alignment;
     if (wanted.size >= page && wanted.alignment < page) /* the driver's large allocations start a page */
         wanted.alignment = page;
     cuplug_lock(&cache->lock);
@@ -193,6 +224,12 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
     cuplug_unlock(&cache->lock);
     if (!taken)
         result = miss(cache, &wanted, &taken);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted.alignment > alignment) { /* rather off a page than not at all: nobody promised one */
+        wanted.alignment = alignment;
+        taken = drain_and_take(cache, &wanted, &crowded);
+        if (taken)
+            result = CUDA_SUCCESS;
+    }
     if (result != CUDA_SUCCESS)
         return result;
     block->pointer = taken->address;

@@ -69,7 +69,7 @@ void cuplug_cache_wait(struct cuplug_cache *cache) {
 }
 
 size_t cuplug_cache_give_back(struct cuplug_cache *cache) {
-    CUdevice device = cache->context->device;
+    struct cuplug_context *context = cache->context;
     CUstreamCaptureMode mode;
     size_t given = 0, size;
     uint64_t base;
@@ -85,7 +85,7 @@ size_t cuplug_cache_give_back(struct cuplug_cache *cache) {
         cuplug_real.cuMemFree_v2(base);
         cuplug_capture_restore(mode);
         given += size;
-        CUPLUG_COUNT(cache->policy->backend, device, driver_frees, 1);
-        CUPLUG_LEVEL(cache->policy->backend, device, reserved_bytes, -(int64_t)size);
+        CUPLUG_COUNT(cache->policy->backend, context->device, driver_frees, 1);
+        cuplug_cache_segment_gone(cache->policy, context, size);
     }
 }

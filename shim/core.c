@@ -17,6 +17,10 @@ void cuplug_core_init(void) {
     chosen = cuplug_backend_choose(cuplug_options.backend);
 }
 
+bool cuplug_core_refuses(void) {
+    return cuplug_options.strict && !cuplug_options_valid();
+}
+
 /* Was that backend opened? */
 static bool used(int backend) {
     return backend == chosen;
@@ -105,9 +109,16 @@ CUresult cuplug_core_alloc(int backend, struct cuplug_context *context, enum cup
         .stream_id = stream ? cuplug_core_stream_id(stream) : 0,
     };
     struct cuplug_block block = {.size = size, .kind = kind, .device = context->device, .context = context};
-    CUresult result = ops->alloc(cuplug_backend_self(backend), &request, &block);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     *pointer = 0;
+    if (!cuplug_core_refuses())
+        result = ops->alloc(cuplug_backend_self(backend), &request, &block);
+    if (result == CUDA_ERROR_NOT_SUPPORTED && backend != CUPLUG_BACKEND_DIRECT) { /* the backend does not serve this device, and said why */
+        if (!cuplug_options.strict)
+            return cuplug_core_alloc(CUPLUG_BACKEND_DIRECT, context, kind, size, stream, pointer);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (result == CUDA_SUCCESS && !enter(backend, &block, request.stream_id)) {
         struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
 
@@ -212,13 +223,11 @@ void cuplug_core_stream_destroyed(CUstream stream) {
         cuplug_context_each(stream_dies, &dead);
 }
 
-size_t cuplug_core_idle(CUdevice device) {
-    size_t idle = 0;
+size_t cuplug_core_available(struct cuplug_context *context, size_t free) {
+    int backend = cuplug_core_route(context, false);
+    const struct cuplug_backend_ops *ops = cuplug_backend(backend);
 
-    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i) && cuplug_backend(i)->idle)
-            idle += cuplug_backend(i)->idle(cuplug_backend_self(i), device);
-    return idle;
+    return ops->available ? ops->available(cuplug_backend_self(backend), context, free) : free;
 }
 
 bool cuplug_core_retry(CUresult result, CUdevice device) {
