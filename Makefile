@@ -32,6 +32,8 @@ shim_sources := $(wildcard shim/*.c backends/*.c config/*.c) $(wildcard shim/*.S
 shim_objects := $(patsubst %,$(BUILD)/obj/%.o,$(basename $(shim_sources)))
 shim_cflags  := -D__CUDA_API_VERSION_INTERNAL -fPIC -fvisibility=hidden -ftls-model=initial-exec
 
+$(V).SILENT: # make V=1 shows the commands
+
 .PHONY: all lib setup check demo clean
 all: lib
 

@@ -7,6 +7,8 @@
 #include "shim/debug.h"
 #include "shim/stats.h"
 
+#include <sched.h>
+
 #define MIB ((size_t)1 << 20)
 
 enum { GRAIN = 512 };                       /* the driver's own spacing */
@@ -67,8 +69,6 @@ static CUresult new_segment(struct cuplug_cache *cache, struct cuplug_context *c
     if (relaxed)
         cuplug_capture_restore(mode);
     cuplug_context_pop();
-    if (result == CUDA_SUCCESS)
-        CUPLUG_COUNT(cache->policy->backend, context->device, driver_allocs, 1);
     return result;
 }
 
@@ -98,17 +98,47 @@ static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request 
     struct cuplug_context *context = request->context;
     int backend = cache->policy->backend;
     CUdeviceptr base = 0;
-    CUresult result;
+    CUresult result = new_segment(cache, context, size, request->kind == CUPLUG_ASYNC, &base);
 
-    result = new_segment(cache, context, size, request->kind == CUPLUG_ASYNC, &base);
-    if (result == CUDA_SUCCESS && !add_segment(cache, request, base, size, block)) {
+    if (result != CUDA_SUCCESS)
+        return result;
+    CUPLUG_COUNT(backend, context->device, driver_allocs, 1);
+    CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)size);
+    if (!add_segment(cache, request, base, size, block)) {
         cuplug_real.cuMemFree_v2(base);
         CUPLUG_COUNT(backend, context->device, driver_frees, 1);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    } else if (result == CUDA_SUCCESS) {
-        CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)size);
+        cuplug_cache_segment_gone(cache->policy, context, size);
     }
-    return result == CUDA_SUCCESS && !*block ? CUDA_ERROR_OUT_OF_MEMORY : result;
+    return *block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static size_t reserved(struct cuplug_cache *cache) {
+    size_t bytes;
+
+    cuplug_lock(&cache->lock);
+    bytes = cache->heap.reserved;
+    cuplug_unlock(&cache->lock);
+    return bytes;
+}
+
+/* The one segment of a policy that keeps it. Where two threads come first, one asks the driver and the other waits for the answer: nothing else can
+ * serve it, and a second segment is not to be. */
+static CUresult reserve(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool idle = false, crowded;
+    size_t step;
+
+    while (!atomic_compare_exchange_weak(&cache->reserving, &idle, true)) {
+        idle = false;
+        sched_yield();
+    }
+    step = cache->policy->step(request->context, reserved(cache), request->size);
+    if (step)
+        result = grow_by(cache, request, step, block);
+    else if ((*block = drain_and_take(cache, request, &crowded)))
+        result = CUDA_SUCCESS;
+    atomic_store(&cache->reserving, false);
+    return result;
 }
 
 static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
@@ -117,14 +147,13 @@ static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *re
 
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    cuplug_lock(&cache->lock);
-    step = cache->heap.reserved;
-    cuplug_unlock(&cache->lock);
-    step = cache->policy->step(request->context, step, least);
-    if (step)
+    if (cache->policy->keeps) {
+        result = reserve(cache, request, block);
+    } else if ((step = cache->policy->step(request->context, reserved(cache), least))) {
         result = grow_by(cache, request, step, block);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least && !cache->policy->keeps)
-        result = grow_by(cache, request, least, block);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least)
+            result = grow_by(cache, request, least, block);
+    }
     cuplug_context_leave(request->context);
     return result;
 }
@@ -149,21 +178,20 @@ static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *r
 
 /* Could giving everything back to the driver satisfy the request? If not, nobody is made to wait for it. */
 static bool hopeless(struct cuplug_cache *cache, struct cuplug_context *context, size_t size) {
-    size_t free = 0, total = 0, idle;
+    size_t free = 0, total = 0, idle = cuplug_cache_idle((void *)cache->policy, context);
+    bool answer = true;
 
-    cuplug_lock(&cache->lock);
-    idle = cache->heap.reserved - cache->live_bytes;
-    cuplug_unlock(&cache->lock);
-    if (cache->policy->keeps)
-        return size > idle;
     if (!cuplug_context_enter(context))
         return true;
-    if (cuplug_context_push(context)) {
+    if (cache->policy->room) {
+        answer = size > idle && size - idle > cache->policy->room(context);
+    } else if (cuplug_context_push(context)) {
         cuplug_real.cuMemGetInfo_v2(&free, &total);
         cuplug_context_pop();
+        answer = size > total || size > free + idle;
     }
     cuplug_context_leave(context);
-    return size > total || size > free + cuplug_cache_idle((void *)cache->policy, context->device);
+    return answer;
 }
 
 /* The one case where an allocation waits. First for what frees have recorded; what no free recorded yet only if even that does not do, since such
@@ -206,12 +234,15 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
     struct cuplug_request wanted = *request; /* in the heap's grain */
     struct cuplug_heap_block *taken;
     CUresult result = CUDA_SUCCESS;
+    size_t alignment;
+    bool crowded;
 
     if (!cache || request->size > SIZE_MAX / 2)
         return CUDA_ERROR_OUT_OF_MEMORY;
     wanted.size = cuplug_cache_round_up(request->size, GRAIN);
     if (wanted.alignment < GRAIN)
         wanted.alignment = GRAIN;
+    alignment = wanted.alignment;
     if (wanted.size >= page && wanted.alignment < page) /* the driver's large allocations start a page */
         wanted.alignment = page;
     cuplug_lock(&cache->lock);
@@ -219,6 +250,12 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
     cuplug_unlock(&cache->lock);
     if (!taken)
         result = miss(cache, &wanted, &taken);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted.alignment > alignment) { /* rather off a page than not at all: nobody promised one */
+        wanted.alignment = alignment;
+        taken = drain_and_take(cache, &wanted, &crowded);
+        if (taken)
+            result = CUDA_SUCCESS;
+    }
     if (result != CUDA_SUCCESS)
         return result;
     block->pointer = taken->address;

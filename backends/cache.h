@@ -24,12 +24,16 @@ struct cuplug_policy {
     int backend; /* its number: the slot in a context, and whose statistics count */
     /* Memory for a segment, from the driver in the current context. Errors are the driver's. */
     CUresult (*segment)(struct cuplug_context *context, size_t size, CUdeviceptr *base);
-    /* How large the next segment should be if `least` bytes are needed and `reserved` are there; 0: no more. Whole pages. */
+    /* How large the next segment should be if `least` bytes are needed and `reserved` are there; 0: no more. Whole pages, unless `keeps`. */
     size_t (*step)(struct cuplug_context *context, size_t reserved, size_t least);
+    /* Bytes that segments of the context may yet take; NULL: what the device has free. */
+    size_t (*room)(struct cuplug_context *context);
+    /* A segment went back to the driver, or away with its context. May be NULL. */
+    void (*gone)(struct cuplug_context *context, size_t size);
     bool completed_only;       /* never hand out what the device only waits for */
     bool free_waits;           /* cudaFree blocks until the earlier work is done */
     bool patient;              /* rather wait on the device than grow, however little is waiting */
-    bool keeps;                /* segments are never given back */
+    bool keeps;                /* one segment, reserved once and never given back */
 };
 
 /* What was freed since the last record. Whoever finds it due settles it, and makes it overdue again if its record fails. */
@@ -60,6 +64,7 @@ struct cuplug_cache {
     struct cuplug_debt unrecorded; /* waiting and not covered by a record */
     size_t live_bytes;
     bool tight; /* memory was out once: record every free */
+    _Atomic bool reserving; /* policy->keeps: a thread asks the driver for the one segment */
     struct cuplug_cache_stream *streams;
     struct cuplug_slab stream_slab;
     struct cuplug_cache *next; /* while unused */
@@ -69,14 +74,14 @@ struct cuplug_cache {
 CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block);
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release);
 int cuplug_cache_owns(void *self, CUdeviceptr pointer);
-size_t cuplug_cache_idle(void *self, CUdevice device);
+size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t free);
 size_t cuplug_cache_trim(void *self, CUdevice device);
 void cuplug_cache_context_shared(void *self, struct cuplug_context *context);
 void cuplug_cache_context_lost(void *self, struct cuplug_context *context);
 void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, CUstream stream, uint64_t id);
 
 #define CUPLUG_CACHE_OPS                                                                                                                   \
-    .alloc = cuplug_cache_alloc, .free = cuplug_cache_free, .owns = cuplug_cache_owns, .idle = cuplug_cache_idle,                          \
+    .alloc = cuplug_cache_alloc, .free = cuplug_cache_free, .owns = cuplug_cache_owns, .available = cuplug_cache_available,                \
     .trim = cuplug_cache_trim, .context_shared = cuplug_cache_context_shared, .context_lost = cuplug_cache_context_lost,                   \
     .stream_destroyed = cuplug_cache_stream_destroyed
 
@@ -103,6 +108,8 @@ void cuplug_cache_drain(struct cuplug_cache *cache);
 void cuplug_cache_poll(struct cuplug_cache *cache);
 /* Blocks the host until everything recorded is done; drain next. Takes the lock. */
 void cuplug_cache_wait(struct cuplug_cache *cache);
+/* Bytes that no allocation uses and that one in this context could get: of all its device, or of its own segment if it keeps that. */
+size_t cuplug_cache_idle(const struct cuplug_policy *policy, struct cuplug_context *context);
 /* Gives every whole free segment back to the driver, which waits for the device; bytes given. Takes the lock. */
 size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */
@@ -118,6 +125,9 @@ static inline bool cuplug_cache_owe(struct cuplug_debt *debt, size_t bytes, bool
     *debt = (struct cuplug_debt){0};
     return true;
 }
+
+/* Tells the statistics, and the policy, that a segment is no longer there. */
+void cuplug_cache_segment_gone(const struct cuplug_policy *policy, struct cuplug_context *context, size_t size);
 
 static inline size_t cuplug_cache_round_up(size_t size, size_t to) {
     return (size + to - 1) & ~(to - 1);

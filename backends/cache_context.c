@@ -82,11 +82,21 @@ static void add_idle(struct cuplug_context *context, void *arg) {
     cuplug_unlock(&cache->lock);
 }
 
-size_t cuplug_cache_idle(void *self, CUdevice device) {
-    struct question question = {.policy = self, .device = device};
+size_t cuplug_cache_idle(const struct cuplug_policy *policy, struct cuplug_context *context) {
+    struct question question = {.policy = policy, .device = context->device};
 
-    cuplug_context_each(add_idle, &question);
+    if (policy->keeps)
+        add_idle(context, &question);
+    else
+        cuplug_context_each(add_idle, &question);
     return question.bytes;
+}
+
+size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t free) {
+    const struct cuplug_policy *policy = self;
+    size_t room = policy->room ? policy->room(context) : free;
+
+    return (room < free ? room : free) + cuplug_cache_idle(policy, context);
 }
 
 static void give_back(struct cuplug_context *context, void *arg) {
@@ -125,6 +135,12 @@ size_t cuplug_cache_trim(void *self, CUdevice device) {
     return question.bytes;
 }
 
+void cuplug_cache_segment_gone(const struct cuplug_policy *policy, struct cuplug_context *context, size_t size) {
+    CUPLUG_LEVEL(policy->backend, context->device, reserved_bytes, -(int64_t)size);
+    if (policy->gone)
+        policy->gone(context, size);
+}
+
 void cuplug_cache_context_shared(void *self, struct cuplug_context *context) {
     struct cuplug_cache *cache = cuplug_cache_there(self, context);
 
@@ -137,12 +153,12 @@ void cuplug_cache_context_shared(void *self, struct cuplug_context *context) {
 void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     const struct cuplug_policy *policy = self;
     struct cuplug_cache *cache = atomic_exchange(&context->cache[policy->backend], NULL);
-    int64_t reserved;
+    size_t reserved;
 
     if (!cache)
         return;
     cuplug_lock(&cache->lock);
-    reserved = (int64_t)cache->heap.reserved;
+    reserved = cache->heap.reserved;
     cuplug_heap_clear(&cache->heap);
     cache->ready = (struct cuplug_list){0};
     cache->waiting = (struct cuplug_queue){0};
@@ -156,6 +172,6 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     }
     cuplug_fence_forget(&cache->fence);
     cuplug_unlock(&cache->lock);
-    CUPLUG_LEVEL(policy->backend, context->device, reserved_bytes, -reserved);
+    cuplug_cache_segment_gone(policy, context, reserved);
     put_aside(cache);
 }

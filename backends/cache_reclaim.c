@@ -88,7 +88,7 @@ size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context 
         cuplug_context_leave(context);
         given += size;
         CUPLUG_COUNT(cache->policy->backend, context->device, driver_frees, 1);
-        CUPLUG_LEVEL(cache->policy->backend, context->device, reserved_bytes, -(int64_t)size);
+        cuplug_cache_segment_gone(cache->policy, context, size);
     }
     return given;
 }

@@ -57,7 +57,7 @@ struct cuplug_backend_ops {
     uint32_t struct_size; /* sizeof(struct cuplug_backend_ops) */
     const char *name;
 
-    /* `self` is what open stored, NULL without an open. */
+    /* `self` is what open stored, NULL without an open. An alloc that fails with CUDA_ERROR_NOT_SUPPORTED leaves the device to direct. */
     CUresult (*alloc)(void *self, const struct cuplug_request *request, struct cuplug_block *block);
     CUresult (*free)(void *self, const struct cuplug_block *block, const struct cuplug_release *release);
 
@@ -67,8 +67,8 @@ struct cuplug_backend_ops {
     CUresult (*open)(const char *options, void **self);
     /* Does the address lie in memory that this backend cuts allocations from, live or not? */
     int (*owns)(void *self, CUdeviceptr pointer);
-    /* Bytes held on the device that no allocation uses. */
-    size_t (*idle)(void *self, CUdevice device);
+    /* Bytes that allocations in the context can get from this backend, where the device has `free` left; NULL: so many. */
+    size_t (*available)(void *self, struct cuplug_context *context, size_t free);
     /* Gives idle memory back to the driver, waiting for the device; bytes given. */
     size_t (*trim)(void *self, CUdevice device);
     /* Another context exists from now on: what is handed out may no longer rest on a wait that orders one context. */

@@ -1,17 +1,17 @@
 /*
- * registry.c: see registry.h. One table; the names in messages come from it.
+ * registry.c: see registry.h. One table, of the backends that config/options.def lists.
  */
 #include "registry.h"
 
-#include "config/options.h"
 #include "shim/log.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const struct cuplug_backend_ops *const backends[CUPLUG_BACKEND_COUNT] = {
     [CUPLUG_BACKEND_DIRECT] = &cuplug_backend_direct,
     [CUPLUG_BACKEND_POOL] = &cuplug_backend_pool,
+    [CUPLUG_BACKEND_ARENA] = &cuplug_backend_arena,
+    [CUPLUG_BACKEND_MANAGED] = &cuplug_backend_managed,
 };
 
 static void *selves[CUPLUG_BACKEND_COUNT]; /* written while the options are read, before anything is served */
@@ -26,7 +26,6 @@ const struct cuplug_backend_ops *cuplug_backend(int number) {
 
 int cuplug_backend_choose(const char *spec) {
     size_t length = strcspn(spec, ":");
-    char names[128] = "";
 
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++) {
         const char *name = backends[i]->name;
@@ -34,14 +33,11 @@ int cuplug_backend_choose(const char *spec) {
         if (strlen(name) == length && strncmp(name, spec, length) == 0) {
             const char *options = spec[length] ? spec + length + 1 : "";
 
-            cuplug_options_parse_backend(name, options, spec);
             if (!backends[i]->open || backends[i]->open(options, &selves[i]) == CUDA_SUCCESS)
                 return i;
             cuplug_log(CUPLUG_LOG_ERROR, "CUPLUG_BACKEND=%s: %s could not be set up; using direct", spec, name);
             return CUPLUG_BACKEND_DIRECT;
         }
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", name);
     }
-    cuplug_log(CUPLUG_LOG_ERROR, "CUPLUG_BACKEND=%s: no such backend (%s); using direct", spec, names);
     return CUPLUG_BACKEND_DIRECT;
 }

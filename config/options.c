@@ -319,16 +319,6 @@ bool cuplug_options_valid(void) {
     return valid;
 }
 
-bool cuplug_options_parse_backend(const char *backend, const char *text, const char *spec) {
-    char what[WHAT] = "", instead[40];
-
-    if (!*text || set_suboptions(backend, text, strlen(text), what))
-        return true;
-    snprintf(instead, sizeof instead, "%s with its defaults", backend);
-    cuplug_reader_refuse("CUPLUG_BACKEND=", spec, strlen(spec), what, instead);
-    return false;
-}
-
 struct cuplug_origin cuplug_option_origin(const struct cuplug_option *option) {
     return *origin_of(option);
 }

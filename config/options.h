@@ -53,10 +53,6 @@ bool cuplug_options_check(void);
 /* False if something was refused. With cuplug_options.strict, allocations must fail then. */
 bool cuplug_options_valid(void);
 
-/* Parses `text` ("key=value,key=value", may be empty) as the options of `backend` into its option struct. `spec` is quoted in messages.
- * False, with one line on stderr, if anything does not parse; then every option of that backend has its default. */
-bool cuplug_options_parse_backend(const char *backend, const char *text, const char *spec);
-
 /* Takes the library that contains this function out of LD_PRELOAD in this process's environment, so that children run without it; other
  * entries, their order and separators stay. To be called once, at the first look-up: it uses setenv, which is no more safe against a thread that
  * reads the environment at that very moment than the program's own setenv is. Keeps errno. */

@@ -17,6 +17,10 @@ void cuplug_core_init(void) {
     chosen = cuplug_backend_choose(cuplug_options.backend);
 }
 
+bool cuplug_core_refuses(void) {
+    return cuplug_options.strict && !cuplug_options_valid();
+}
+
 /* Was that backend opened? */
 static bool used(int backend) {
     return backend == chosen;
@@ -92,23 +96,37 @@ static bool enter(int backend, const struct cuplug_block *block, uint64_t stream
     return true;
 }
 
-CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
+/* Where the driver itself is asked, what other backends hold idle may make the difference. */
+static CUresult allocate(int backend, const struct cuplug_request *request, struct cuplug_block *block) {
     const struct cuplug_backend_ops *ops = cuplug_backend(backend);
+    CUresult result = ops->alloc(cuplug_backend_self(backend), request, block);
+
+    if (backend == CUPLUG_BACKEND_DIRECT && cuplug_core_retry(result, request->device))
+        result = ops->alloc(cuplug_backend_self(backend), request, block);
+    return result;
+}
+
+CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
     struct cuplug_block block = {
         .size = request->size,
         .kind = request->kind,
         .device = request->device,
         .context = request->context,
     };
-    CUresult result = ops->alloc(cuplug_backend_self(backend), request, &block);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    if (backend == CUPLUG_BACKEND_DIRECT && cuplug_core_retry(result, request->device))
-        result = ops->alloc(cuplug_backend_self(backend), request, &block);
     *pointer = 0;
+    if (!cuplug_core_refuses())
+        result = allocate(backend, request, &block);
+    if (result == CUDA_ERROR_NOT_SUPPORTED && backend != CUPLUG_BACKEND_DIRECT) { /* the backend does not serve this device, and said why */
+        if (!cuplug_options.strict)
+            return cuplug_core_alloc(CUPLUG_BACKEND_DIRECT, request, pointer);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (result == CUDA_SUCCESS && !enter(backend, &block, request->stream_id)) {
         struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
 
-        ops->free(cuplug_backend_self(backend), &block, &release);
+        cuplug_backend(backend)->free(cuplug_backend_self(backend), &block, &release);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS)
@@ -209,13 +227,11 @@ void cuplug_core_stream_destroyed(CUstream stream) {
         cuplug_context_each(stream_dies, &dead);
 }
 
-size_t cuplug_core_idle(CUdevice device) {
-    size_t idle = 0;
+size_t cuplug_core_available(struct cuplug_context *context, size_t free) {
+    int backend = cuplug_core_route(context, false);
+    const struct cuplug_backend_ops *ops = cuplug_backend(backend);
 
-    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i) && cuplug_backend(i)->idle)
-            idle += cuplug_backend(i)->idle(cuplug_backend_self(i), device);
-    return idle;
+    return ops->available ? ops->available(cuplug_backend_self(backend), context, free) : free;
 }
 
 bool cuplug_core_retry(CUresult result, CUdevice device) {

@@ -19,6 +19,9 @@ void cuplug_core_init(void);
 /* Does the chosen backend answer without the driver, so that the runtime front may serve calls itself? */
 bool cuplug_core_fast(void);
 
+/* CUPLUG_STRICT and an option was refused: no allocation succeeds. */
+bool cuplug_core_refuses(void);
+
 /* The backend for a synchronous allocation in `context` (NULL or not served: direct), or for a stream-ordered one. */
 int cuplug_core_route(const struct cuplug_context *context, bool async);
 
@@ -47,8 +50,8 @@ uint64_t cuplug_core_stream_id(CUstream stream);
 /* A stream's death, before the driver is told. */
 void cuplug_core_stream_destroyed(CUstream stream);
 
-/* Bytes that backends hold idle on the device. */
-size_t cuplug_core_idle(CUdevice device);
+/* Bytes that allocations in the context can get, where its device has `free` left. */
+size_t cuplug_core_available(struct cuplug_context *context, size_t free);
 
 /* After `result` of a driver allocation on `device`: true if memory was given back, so that trying once more is worth it. */
 bool cuplug_core_retry(CUresult result, CUdevice device);

@@ -39,6 +39,14 @@ static CUresult alloc(int backend, struct cuplug_context *context, size_t size, 
     return cuplug_core_alloc(backend, &request, dptr);
 }
 
+/* Where the core refuses every allocation, so must those that it does not make itself. */
+static bool refused(CUdeviceptr *dptr, size_t size) {
+    if (!dptr || !size || !cuplug_core_refuses())
+        return false;
+    *dptr = 0;
+    return true;
+}
+
 CUresult cuplug_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
     struct cuplug_context *context;
     CUresult result;
@@ -71,6 +79,8 @@ CUresult cuplug_cuMemAllocPitch(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
 
     if (!cuplug_on())
         return cuplug_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    if (pPitch && refused(dptr, WidthInBytes))
+        return cuplug_core_adopt(CUDA_ERROR_OUT_OF_MEMORY, CUPLUG_SYNC, WidthInBytes, NULL, dptr);
     context = dptr && pPitch ? cuplug_context_current() : NULL;
     backend = cuplug_core_route(context, false);
     if (backend == CUPLUG_BACKEND_DIRECT || !pitched(WidthInBytes, Height, ElementSizeBytes, &pitch, &size)) {
@@ -89,8 +99,11 @@ CUresult cuplug_cuMemAllocPitch(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
 CUresult cuplug_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
     struct cuplug_context *context;
     bool on = cuplug_on();
-    CUresult result = cuplug_real.cuMemAllocManaged(dptr, bytesize, flags);
+    CUresult result;
 
+    if (on && refused(dptr, bytesize))
+        return cuplug_core_adopt(CUDA_ERROR_OUT_OF_MEMORY, CUPLUG_MANAGED, bytesize, NULL, dptr);
+    result = cuplug_real.cuMemAllocManaged(dptr, bytesize, flags);
     if (!on || !dptr)
         return result;
     context = cuplug_context_current();
@@ -120,8 +133,8 @@ CUresult cuplug_cuMemGetInfo(size_t *free, size_t *total) {
     if (result != CUDA_SUCCESS || !on || !free || !total)
         return result;
     context = cuplug_context_current();
-    if (context) { /* idle memory is free to the program: its next allocation gets it */
-        *free += cuplug_core_idle(context->device);
+    if (context) { /* what a backend holds idle is free to the program, what it will not take is not */
+        *free = cuplug_core_available(context, *free);
         if (*free > *total)
             *free = *total;
     }
@@ -148,6 +161,8 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream stream)
         *dptr = 0;
         return result;
     }
+    if (refused(dptr, bytesize))
+        return cuplug_core_adopt(CUDA_ERROR_OUT_OF_MEMORY, CUPLUG_ASYNC, bytesize, stream, dptr);
     /* On a capturing stream it becomes a node of the graph, and the memory the graph's. */
     if (!dptr || !bytesize || cuplug_capturing_stream(stream))
         return cuplug_driver_alloc_async(dptr, bytesize, stream);
@@ -176,9 +191,12 @@ typedef CUresult from_pool_fn(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 /* `on` was asked before `real` was read: the first call fills the real entry points. */
 static CUresult alloc_from_pool(bool on, from_pool_fn *real, CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream stream) {
     bool captured = on && cuplug_capturing_stream(stream);
-    CUresult result = real(dptr, bytesize, pool, stream);
     struct cuplug_context *context;
+    CUresult result;
 
+    if (on && refused(dptr, bytesize))
+        return cuplug_core_adopt(CUDA_ERROR_OUT_OF_MEMORY, CUPLUG_POOLED, bytesize, stream, dptr);
+    result = real(dptr, bytesize, pool, stream);
     if (!on || !dptr || captured)
         return result;
     context = cuplug_context_current();
@@ -244,7 +262,7 @@ CUresult cuplug_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
 CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     /* The handle of a block inside a segment would open as the segment's first bytes: a wrong address in the importer. Refused instead. */
     if (cuplug_on() && cuplug_core_owned(dptr)) {
-        cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: memory of the pool cannot be shared with another process yet; "
+        cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: memory of this backend cannot be shared with another process yet; "
                                     "use CUPLUG_BACKEND=direct for this program");
         return CUDA_ERROR_INVALID_VALUE;
     }
