@@ -202,6 +202,8 @@ uint64_t cuplug_core_stream_id(CUstream stream) {
             cuplug_self.number = atomic_fetch_add_explicit(&thread_count, 1, memory_order_relaxed) + 1;
         return UINT64_MAX - cuplug_self.number;
     }
+    if (cuplug_capturing_stream(stream)) /* to ask would spoil the capture, in every mode (measured) */
+        return 0;
     if (cuplug_real_has(cuStreamGetId))
         return cuplug_real.cuStreamGetId(stream, &id) == CUDA_SUCCESS ? id + 2 : 0;
     return (uint64_t)stream; /* a destroyed stream's blocks leave it before its handle can come back */

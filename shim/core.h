@@ -44,7 +44,8 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
 /* Does `pointer` lie in memory that a backend cuts allocations from? Then the driver must not be asked to free or share it. */
 bool cuplug_core_owned(CUdeviceptr pointer);
 
-/* An identity for `stream` in `context` that no other stream, living or dead, has; 0 if the driver cannot be asked. */
+/* An identity for `stream` in `context` that no other stream, living or dead, has; 0 if the driver cannot be asked
+ * (no stream, or one that captures). */
 uint64_t cuplug_core_stream_id(CUstream stream);
 
 /* A stream's death, before the driver is told. */

@@ -53,6 +53,21 @@ static void graph_pair(char *said, size_t room) {
     snprintf(said, room, "%s %s %s", taken, filled, given);
 }
 
+/* A stream that has taken part, joined again and is not needed any more. */
+static void side_stream(char *said, size_t room) {
+    cudaEvent_t fork, join;
+    cudaStream_t side = new_stream(cudaStreamNonBlocking);
+    RT(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    RT(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    RT(cudaEventRecord(fork, captured));
+    RT(cudaStreamWaitEvent(side, fork, 0));
+    RT(cudaEventRecord(join, side));
+    RT(cudaStreamWaitEvent(captured, join, 0));
+    snprintf(said, room, "%s", plain(cudaStreamDestroy(side)));
+    RT(cudaEventDestroy(fork));
+    RT(cudaEventDestroy(join));
+}
+
 static void *before_capture;
 
 static void free_old(char *said, size_t room) {
@@ -76,6 +91,7 @@ static const struct situation {
     {"thread-malloc", sync_pair, true, true},
     {"thread-async", async_pair, true, true},
     {"graph-memory", graph_pair, false, true},
+    {"side-stream", side_stream, false, true},
     {"thread-free", free_old, true, false},
     {"thread-free-async", free_old_async, true, false},
 };

@@ -75,12 +75,17 @@ CUresult sim_capture_implicit(struct sim_stream *stream) {
     return implicit(stream, true);
 }
 
+CUresult sim_capture_identity(struct sim_stream *stream) {
+    if (!stream->capture)
+        return CUDA_SUCCESS;
+    stream->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 CUresult sim_capture_sync(struct sim_stream *stream) {
-    if (stream->capture) {
-        stream->capture->invalid = true;
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    CUresult r = implicit(stream, true);
+    CUresult r = sim_capture_identity(stream);
+    if (r == CUDA_SUCCESS)
+        r = implicit(stream, true);
     return r != CUDA_SUCCESS ? r : sim_capture_guard(stream->ctx);
 }
 

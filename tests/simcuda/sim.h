@@ -328,6 +328,7 @@ CUresult sim_copy(struct sim_stream *stream, struct sim_work *work, bool wait);
 /* capture.c (locked) */
 CUresult sim_capture_guard(struct sim_ctx *ctx);          /* an unsafe call: refused and harmful while somebody captures */
 CUresult sim_capture_fence(struct sim_ctx *ctx);          /* context fences: worse */
+CUresult sim_capture_identity(struct sim_stream *stream); /* cuStreamGetId of a capturing stream: harmful in every mode */
 CUresult sim_capture_sync(struct sim_stream *stream);     /* a synchronising call on one stream */
 CUresult sim_capture_implicit(struct sim_stream *stream); /* legacy work while a blocking stream captures */
 CUresult sim_capture_add(struct sim_stream *stream, const struct sim_work *work, struct sim_node **node);

@@ -241,7 +241,7 @@ CUresult sim_cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned f
 }
 
 /* The questions that only read: one lock, one field. */
-#define ANSWER(expression)                                                                                                       \
+#define ANSWER_IF(allowed, expression)                                                                                                       \
     do {                                                                                                                         \
         if (!out)                                                                                                                \
             return CUDA_ERROR_INVALID_VALUE;                                                                                     \
@@ -249,12 +249,15 @@ CUresult sim_cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned f
         struct sim_stream *stream;                                                                                               \
         CUresult r = sim_stream_resolve(handle, &stream);                                                                        \
         if (r == CUDA_SUCCESS)                                                                                                   \
+            r = (allowed);                                                                                                       \
+        if (r == CUDA_SUCCESS)                                                                                                   \
             *out = (expression);                                                                                                 \
         return sim_unlock_return(r);                                                                                             \
     } while (0)
+#define ANSWER(expression) ANSWER_IF(CUDA_SUCCESS, expression)
 
 CUresult sim_cuStreamGetId(CUstream handle, unsigned long long *out) {
-    ANSWER(stream->id);
+    ANSWER_IF(sim_capture_identity(stream), stream->id);
 }
 CUresult sim_cuStreamGetFlags(CUstream handle, unsigned *out) {
     ANSWER(stream->flags);
@@ -269,6 +272,7 @@ CUresult sim_cuStreamGetDevice(CUstream handle, CUdevice *out) {
     ANSWER(stream->ctx->device);
 }
 #undef ANSWER
+#undef ANSWER_IF
 
 static CUresult submit_to(CUstream handle, const struct sim_work *work) {
     sim_lock();

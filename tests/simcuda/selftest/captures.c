@@ -7,7 +7,21 @@ static CUcontext ctx;
 static CUstream s, s2;
 static CUevent e, e2;
 
-enum act { ALLOC, FREE, QUERY, FENCE, OTHER_ALLOC, OTHER_RELAXED, OTHER_FENCE, RELAXED_ALLOC, RELAXED_QUERY, ACTS };
+enum act {
+    ALLOC,
+    FREE,
+    QUERY,
+    FENCE,
+    OTHER_ALLOC,
+    OTHER_RELAXED,
+    OTHER_FENCE,
+    RELAXED_ALLOC,
+    RELAXED_QUERY,
+    RELAXED_SYNC,
+    RELAXED_ID,
+    RELAXED_CONTEXT,
+    ACTS
+};
 static const char *const act_name[ACTS] = {"cuMemAlloc",
                                            "cuMemFree",
                                            "cuEventQuery",
@@ -16,11 +30,16 @@ static const char *const act_name[ACTS] = {"cuMemAlloc",
                                            "another thread's relaxed cuMemAlloc",
                                            "another thread's relaxed fence",
                                            "cuMemAlloc in relaxed mode",
-                                           "cuEventQuery in relaxed mode"};
+                                           "cuEventQuery in relaxed mode",
+                                           "cuCtxSynchronize in relaxed mode",
+                                           "cuStreamGetId in relaxed mode",
+                                           "cuStreamGetCtx in relaxed mode"};
 static CUdeviceptr spare;
 
 static CUresult perform(enum act act) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    unsigned long long id;
+    CUcontext owner;
     CUdeviceptr d;
     CUresult r;
     switch (act) {
@@ -38,7 +57,25 @@ static CUresult perform(enum act act) {
         break;
     }
     cuThreadExchangeStreamCaptureMode(&mode);
-    r = act == RELAXED_QUERY ? cuEventQuery(e2) : act == OTHER_FENCE ? cuCtxRecordEvent(ctx, e2) : cuMemAlloc(&d, 100);
+    switch (act) {
+    case RELAXED_QUERY:
+        r = cuEventQuery(e2);
+        break;
+    case OTHER_FENCE:
+        r = cuCtxRecordEvent(ctx, e2);
+        break;
+    case RELAXED_SYNC:
+        r = cuCtxSynchronize();
+        break;
+    case RELAXED_ID:
+        r = cuStreamGetId(s, &id);
+        break;
+    case RELAXED_CONTEXT:
+        r = cuStreamGetCtx(s, &owner);
+        break;
+    default:
+        r = cuMemAlloc(&d, 100);
+    }
     cuThreadExchangeStreamCaptureMode(&mode);
     return r;
 }
@@ -51,9 +88,9 @@ static void *elsewhere(void *arg) {
 
 /* Rows: global, thread-local, relaxed; 1: refused and spoiled. */
 static const int spoils[3][ACTS] = {
-    {1, 1, 1, 1, 1, 0, 1, 0, 0},
-    {1, 1, 1, 1, 0, 0, 1, 0, 0},
-    {0, 0, 0, 1, 0, 0, 1, 0, 0},
+    {1, 1, 1, 1, 1, 0, 1, 0, 0, 1, 1, 0},
+    {1, 1, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0},
+    {0, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 0},
 };
 
 static void rules(void) {
