@@ -25,7 +25,7 @@ endif
 CPPFLAGS += -isystem $(CUDA_INC) -I. -D_GNU_SOURCE
 CFLAGS   ?= $(if $(DEBUG),-O1 -g,-O2 -g)
 CFLAGS   += -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) $(if $(DEBUG),-DCUPLUG_DEBUG) \
-            $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
+            $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 LDFLAGS  += $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
 shim_sources := $(wildcard shim/*.c backends/*.c config/*.c) $(wildcard shim/*.S)
