@@ -23,9 +23,9 @@ ifeq ($(CUDA_INC)$(filter clean,$(MAKECMDGOALS)),)
 endif
 
 CPPFLAGS += -isystem $(CUDA_INC) -I. -D_GNU_SOURCE
-CFLAGS   ?= $(if $(DEBUG),-O1 -g,-O2 -g)
+CFLAGS   ?= $(if $(DEBUG),-O1,-O2) -gdwarf-4 # valgrind before 3.20 gives up on clang's version 5
 CFLAGS   += -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) $(if $(DEBUG),-DCUPLUG_DEBUG) \
-            $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
+            $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 LDFLAGS  += $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
 shim_sources := $(wildcard shim/*.c backends/*.c config/*.c) $(wildcard shim/*.S)

@@ -27,11 +27,18 @@ static const struct hook hooks[] = {
 };
 static const int hook_count = sizeof hooks / sizeof *hooks;
 
+/* For what dlsym.S calls: a sanitizer's start-up looks its functions up by dlsym, which is ours, before instrumented code can run. */
+#ifdef __clang__
+#define BEFORE_SANITIZERS __attribute__((disable_sanitizer_instrumentation))
+#else
+#define BEFORE_SANITIZERS __attribute__((no_sanitize("address,thread,undefined")))
+#endif
+
 /* Written once by whoever is first (every writer finds the same value); read by dlsym.S without further order, as the code it points to is
  * older than the pointer. */
 __attribute__((visibility("hidden"))) cuplug_dlsym_fn *_Atomic cuplug_real_dlsym;
 
-cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
+BEFORE_SANITIZERS cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
     /* x86-64 and aarch64 base versions, then the version that moved dlsym into libc. */
     static const char *const versions[] = {"GLIBC_2.2.5", "GLIBC_2.17", "GLIBC_2.34"};
     cuplug_dlsym_fn *found = atomic_load_explicit(&cuplug_real_dlsym, memory_order_relaxed);
@@ -42,7 +49,7 @@ cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
     return found;
 }
 
-int cuplug_lookup_wants(const char *name) {
+BEFORE_SANITIZERS int cuplug_lookup_wants(const char *name) {
     for (int i = 0; i < hook_count; i++)
         if (strcmp(hooks[i].export, name) == 0)
             return 1;

@@ -75,10 +75,12 @@ static inline uint32_t next_random(uint32_t *state) {
     return *state = x;
 }
 
-/* How many of the bytes differ from the expected one. */
+/* How many of the bytes differ from the expected one. Nearly always none, and looking at each one takes seconds in a sanitizer. */
 static inline size_t wrong_bytes(const void *memory, int expected, size_t size) {
     const unsigned char *bytes = memory;
     size_t wrong = 0;
+    if (size && bytes[0] == (unsigned char)expected && memcmp(bytes, bytes + 1, size - 1) == 0)
+        return 0;
     for (size_t i = 0; i < size; i++)
         wrong += bytes[i] != (unsigned char)expected;
     return wrong;

@@ -1,7 +1,7 @@
 /*
  * knobs.c — the SIMCUDA_ environment: what the simulated machine is, what goes wrong, and the log.
  *
- *   SIMCUDA_DEVICES=n  SIMCUDA_MEMORY=bytes (K M G, per device)  SIMCUDA_DRIVER=version  SIMCUDA_EXIT=crash
+ *   SIMCUDA_DEVICES=n  SIMCUDA_MEMORY=bytes (K M G, per device)  SIMCUDA_DRIVER=version  SIMCUDA_EXIT=crash  SIMCUDA_MANAGED=basic
  *   SIMCUDA_FAIL=symbol:n[-[m]]=code,…   the n-th (to m-th, or all later) calls of an export return code and do nothing
  *   SIMCUDA_DELAY=symbol=microseconds,…  each call of it takes that much longer
  *   SIMCUDA_LOG=file                     one line a call: name arguments -> code result
@@ -107,6 +107,8 @@ void sim_knobs_load(void) {
         sim_knobs.driver = atoi(text);
     text = getenv("SIMCUDA_EXIT");
     sim_knobs.exit_crash = text && strcmp(text, "crash") == 0;
+    text = getenv("SIMCUDA_MANAGED");
+    sim_knobs.basic_managed = text && strcmp(text, "basic") == 0;
     parse_strikes("SIMCUDA_FAIL", true);
     parse_strikes("SIMCUDA_DELAY", false);
     sim_knobs.busy = strikes != NULL;

@@ -237,6 +237,7 @@ static inline CUresult sim_unlock_return(CUresult r) {
 struct sim_knobs {
     int devices, driver;
     size_t memory;
+    bool basic_managed; /* no concurrent managed access */
     bool exit_crash, busy; /* busy: some call may be delayed, failed or logged */
 };
 extern struct sim_knobs sim_knobs;

@@ -35,8 +35,11 @@ fi
 
 # gcc's sanitizers refuse to start behind another preload, so they come first.
 SANITIZER=$(ldd "$SHIM" 2>/dev/null | awk '/lib[at]san/ { print $3; exit }')
-export ASAN_OPTIONS="detect_leaks=0:${ASAN_OPTIONS:-}"
-export TSAN_OPTIONS="exitcode=66:atexit_sleep_ms=10:${TSAN_OPTIONS:-}"
+# What they report goes to files that tests/bats/run counts as failures, since a test may expect its program to fail, or not look at stderr.
+sanitizer_reports=log_path=${SANITIZER_REPORTS:-stderr}
+export ASAN_OPTIONS="detect_leaks=0:$sanitizer_reports:${ASAN_OPTIONS:-}"
+export TSAN_OPTIONS="exitcode=66:atexit_sleep_ms=10:$sanitizer_reports:${TSAN_OPTIONS:-}"
+export UBSAN_OPTIONS="print_stacktrace=1:$sanitizer_reports:${UBSAN_OPTIONS:-}"
 
 # No setting of the caller's may leak into a test.
 unset "${!CUPLUG_BACKEND@}" "${!CUPLUG_REPORT@}" "${!CUPLUG_STATS@}" "${!CUPLUG_LOG@}" "${!CUPLUG_DEBUG_FAULT@}" "${!SIMCUDA_@}"

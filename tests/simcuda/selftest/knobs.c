@@ -77,6 +77,18 @@ static int inside(const char *what) {
         cuMemAlloc(&a, 1);
         return !(now_ms() - t0 >= 30);
     }
+    if (strcmp(what, "plain-managed") == 0 || strcmp(what, "basic") == 0) {
+        bool basic = strcmp(what, "basic") == 0;
+        CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, host = {.type = CU_MEM_LOCATION_TYPE_HOST};
+        CUresult want = basic ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+        int concurrent = -1, managed = -1;
+        cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0);
+        cuDeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0);
+        return !(concurrent == !basic && managed == 1 && cuMemAllocManaged(&a, 4096, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS &&
+                 cuMemAdvise(a, 4096, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device) == want &&
+                 cuMemAdvise(a, 4096, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, host) == CUDA_SUCCESS &&
+                 cuMemPrefetchAsync(a, 4096, device, 0, NULL) == want);
+    }
     if (strcmp(what, "log") == 0) {
         cuMemAlloc(&a, 4096);
         return cuMemFree(a + 1) != CUDA_ERROR_INVALID_VALUE;
@@ -126,6 +138,8 @@ int main(int argc, char **argv) {
     check(run(argv[0], "machine", "SIMCUDA_MEMORY", "64M") == 0, "SIMCUDA_DEVICES and SIMCUDA_MEMORY");
     check(run(argv[0], "fail", "SIMCUDA_FAIL", "cuMemAlloc_v2:2-3=2,cuMemFree_v2:1=999") == 0, "SIMCUDA_FAIL");
     check(run(argv[0], "delay", "SIMCUDA_DELAY", "cuMemAlloc_v2=30000") == 0, "SIMCUDA_DELAY");
+    check(run(argv[0], "plain-managed", NULL, NULL) == 0, "managed memory with concurrent access");
+    check(run(argv[0], "basic", "SIMCUDA_MANAGED", "basic") == 0, "SIMCUDA_MANAGED=basic: without");
     char log[] = "/tmp/simcuda-log-XXXXXX";
     int fd = mkstemp(log);
     check(run(argv[0], "log", "SIMCUDA_LOG", log) == 0, "SIMCUDA_LOG");
