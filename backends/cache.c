@@ -263,11 +263,27 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
     return CUDA_SUCCESS;
 }
 
+<<<<<<< HEAD
 /* Queues a block that earlier work of the whole context may still use. The lock is held. */
 static void queue(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
     block->mark = cuplug_fence_mark(&cache->fence);
     block->state = CUPLUG_BLOCK_WAITING;
     cuplug_queue_push(&cache->waiting, block);
+=======
+/* In an arena that is nearly full the next allocation may need just these bytes, and must find a record that it can wait for. The lock is held. */
+static bool needed_soon(const struct cuplug_cache *cache) {
+    return cache->policy->keeps && cache->unrecorded_bytes > (cache->heap.reserved - cache->live_bytes - cache->waiting.bytes) / 4;
+}
+
+/* Queues a block that earlier work of the whole context may still use. True if it is time to record. The lock is held. */
+static bool free_in_context(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
+    block->mark = cuplug_fence_mark(&cache->fence);
+    block->state = CUPLUG_BLOCK_WAITING;
+    cuplug_queue_push(&cache->waiting, block);
+    cache->unrecorded_bytes += block->size;
+    cache->unrecorded_blocks++;
+    return cache->tight || cache->policy->free_waits || needed_soon(cache) || cuplug_cache_due(cache->unrecorded_bytes, cache->unrecorded_blocks);
+>>>>>>> backends
 }
 
 /* Records for a debt that was due, of frees up to this mark. */

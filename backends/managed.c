@@ -122,12 +122,11 @@ static size_t managed_room(struct cuplug_context *context) {
     return now < all ? (all - now) & ~(page - 1) : 0;
 }
 
+/* As the pool's, but near the limit just what is needed: what a segment has too much might be missing in the next. */
 static size_t managed_step(struct cuplug_context *context, size_t reserved, size_t least) {
-    size_t step = reserved / 4 < most ? reserved / 4 : most;
+    size_t step = cuplug_cache_round_up(reserved / 4 < most ? reserved / 4 : most, page);
 
-    (void)context;
-    step = cuplug_cache_round_up(step, page);
-    return step > least ? step : least;
+    return step > least && step <= managed_room(context) / 8 ? step : least;
 }
 
 static struct cuplug_policy policy = {

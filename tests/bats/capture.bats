@@ -24,17 +24,18 @@ shim: $(grep -F -- "${line%%:*}:" <<<"$2")" ;;
   assert_output "$expected"
 }
 
-@test "captures end as on the bare driver or better: pool" {
-  local variant expected
+@test "captures end as on the bare driver or better: pool, arena, managed" {
+  local variant backend expected
   for variant in shared static ptds; do
     without_shim "capture.$variant"
     assert_success
     expected=$output
-    with_shim pool "capture.$variant"
-    assert_success
-    assert_nothing_spoiled "$expected" "$output"
-    refute_output --partial "replay wrong"
-    assert_equal "$stderr" ""
+    for backend in pool arena managed; do
+      with_shim "$backend" "capture.$variant"
+      assert_equal "$backend: $status $stderr" "$backend: 0 "
+      assert_nothing_spoiled "$expected" "$output"
+      refute_output --partial "replay wrong"
+    done
   done
 }
 

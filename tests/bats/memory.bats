@@ -3,6 +3,7 @@
 load helpers/load
 
 short_of_memory() {
+  local BACKENDS="direct pool arena:size=100% managed"
   needs_sim "a card cannot be filled on a machine shared with others"
   assert_like_bare_driver SIMCUDA_MEMORY=256M "$@"
 }

@@ -2,13 +2,12 @@
  * A kernel that waits for a later one on another stream, with an allocation between the two launches.
  *
  * It runs on the bare driver, since cudaMalloc waits for nothing and orders nothing. It hangs if an allocation makes the second
- * stream wait for work that was submitted after the free. Argument: wait-value (the waiting kernel is a queued wait) or
- * host-function.
+ * stream wait for work that was submitted after the free. Arguments: wait-value (the waiting kernel is a queued wait) or
+ * host-function; KiB of a block (4096).
  */
 #include "driver.h"
 
 #define PATIENCE_MS 3000
-#define SIZE (4 * MIB)
 
 static unsigned *flag; /* pinned, so its host address is its device address too */
 
@@ -53,6 +52,7 @@ static bool finishes(CUstream stream) {
 
 int main(int argc, char **argv) {
     bool host_function = argc > 1 && strcmp(argv[1], "host-function") == 0;
+    size_t size = (argc > 2 ? (size_t)atoi(argv[2]) : 4096) * KIB;
     CUdeviceptr freed[4], block[4];
     use_primary(0);
     CU(cuMemHostAlloc((void **)&flag, sizeof *flag, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
@@ -61,14 +61,14 @@ int main(int argc, char **argv) {
     CUstream setter = new_stream(CU_STREAM_NON_BLOCKING);
 
     for (size_t i = 0; i < COUNT_OF(freed); i++) {
-        CU(cuMemAlloc(&freed[i], SIZE));
-        slow_fill(freed[i], 1, SIZE, busy, KERNEL_MS / 4);
+        CU(cuMemAlloc(&freed[i], size));
+        slow_fill(freed[i], 1, size, busy, KERNEL_MS / 4);
     }
     for (size_t i = 0; i < COUNT_OF(freed); i++)
         CU(cuMemFree(freed[i]));
     launch_waiter(waiter, host_function);
     for (size_t i = 0; i < COUNT_OF(block); i++)
-        CU(cuMemAlloc(&block[i], SIZE));
+        CU(cuMemAlloc(&block[i], size));
     launch_setter(setter, host_function);
 
     bool finished = finishes(waiter);

@@ -15,7 +15,7 @@ DEBUG_SHIM=$BUILD_DEBUG/libcuplug.so
 FAKE=$BUILD/fake
 STATS=$ROOT/tests/bats/helpers/stats.py
 PYTHON=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || echo python3)
-BACKENDS="direct pool"
+BACKENDS="direct pool arena managed"
 
 for library_path in "$ROOT/.gpu/root/usr/lib/bats" /usr/lib/bats; do
   [ -n "${BATS_LIB_PATH:-}" ] && [ -d "${BATS_LIB_PATH%%:*}/bats-support" ] && break
