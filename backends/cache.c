@@ -263,27 +263,11 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
     return CUDA_SUCCESS;
 }
 
-<<<<<<< HEAD
 /* Queues a block that earlier work of the whole context may still use. The lock is held. */
 static void queue(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
     block->mark = cuplug_fence_mark(&cache->fence);
     block->state = CUPLUG_BLOCK_WAITING;
     cuplug_queue_push(&cache->waiting, block);
-=======
-/* In an arena that is nearly full the next allocation may need just these bytes, and must find a record that it can wait for. The lock is held. */
-static bool needed_soon(const struct cuplug_cache *cache) {
-    return cache->policy->keeps && cache->unrecorded_bytes > (cache->heap.reserved - cache->live_bytes - cache->waiting.bytes) / 4;
-}
-
-/* Queues a block that earlier work of the whole context may still use. True if it is time to record. The lock is held. */
-static bool free_in_context(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
-    block->mark = cuplug_fence_mark(&cache->fence);
-    block->state = CUPLUG_BLOCK_WAITING;
-    cuplug_queue_push(&cache->waiting, block);
-    cache->unrecorded_bytes += block->size;
-    cache->unrecorded_blocks++;
-    return cache->tight || cache->policy->free_waits || needed_soon(cache) || cuplug_cache_due(cache->unrecorded_bytes, cache->unrecorded_blocks);
->>>>>>> backends
 }
 
 /* Records for a debt that was due, of frees up to this mark. */
@@ -302,6 +286,11 @@ static bool foreign_stream_done(CUstream stream) {
 
     cuplug_capture_restore(mode);
     return result == CUDA_SUCCESS;
+}
+
+/* In an arena that is nearly full the next allocation may need just these bytes, and must find a record that it can wait for. The lock is held. */
+static bool needed_soon(const struct cuplug_cache *cache, size_t freed) {
+    return cache->policy->keeps && cache->unrecorded.bytes + freed > (cache->heap.reserved - cache->live_bytes - cache->waiting.bytes) / 4;
 }
 
 /* Where no device wait will bring the memory back, the free waits in the end, as it always did natively. */
@@ -337,7 +326,7 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
         queue(cache, freed);
         mark = freed->mark;
         wait = must_wait(cache);
-        due = cuplug_cache_owe(&cache->unrecorded, freed->size, wait || cache->tight);
+        due = cuplug_cache_owe(&cache->unrecorded, freed->size, wait || cache->tight || needed_soon(cache, freed->size));
     }
     cuplug_unlock(&cache->lock);
     if (due && stream)

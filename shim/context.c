@@ -170,15 +170,19 @@ bool cuplug_context_same(const struct cuplug_context *context) {
     return !id || id == context->id;
 }
 
+bool cuplug_context_settled(const struct cuplug_context *context) {
+    while (atomic_load(&context->ending) && !cuplug_context_gone(context))
+        sched_yield();
+    return !cuplug_context_gone(context);
+}
+
 bool cuplug_context_enter(struct cuplug_context *context) {
     for (;;) {
         atomic_fetch_add(&context->inside, 1);
         if (cuplug_context_live(context))
             return true;
         atomic_fetch_sub(&context->inside, 1);
-        while (atomic_load(&context->ending) && !cuplug_context_gone(context))
-            sched_yield();
-        if (cuplug_context_gone(context))
+        if (!cuplug_context_settled(context))
             return false;
     }
 }

@@ -86,6 +86,9 @@ static inline bool cuplug_context_gone(const struct cuplug_context *context) {
     return atomic_load(&context->gone);
 }
 
+/* Is it there, once the calls that may be ending it are over? */
+bool cuplug_context_settled(const struct cuplug_context *context);
+
 /* Calls `visit` for every served context that is not gone. */
 void cuplug_context_each(void (*visit)(struct cuplug_context *context, void *arg), void *arg);
 

@@ -31,7 +31,7 @@ bool cuplug_core_fast(void) {
 }
 
 int cuplug_core_route(const struct cuplug_context *context, bool async) {
-    if (!context || !context->origin || !cuplug_context_live(context))
+    if (!context || !context->origin || !(cuplug_context_live(context) || cuplug_context_settled(context)))
         return CUPLUG_BACKEND_DIRECT;
     if (async && (context->device >= CUPLUG_STATS_DEVICES || atomic_load_explicit(&own_pool[context->device], memory_order_relaxed)))
         return CUPLUG_BACKEND_DIRECT;
