@@ -41,8 +41,7 @@ $(BUILD)/libcuplug.so: $(shim_objects) $(BUILD)/libcuplug.map
 	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcuplug.so -Wl,--version-script=$(BUILD)/libcuplug.map \
 	  $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-z,now -Wl,-z,relro -Wl,-z,nodelete -Wl,-z,noexecstack -Wl,--as-needed -o $@ $(shim_objects)
 
-# The export map is made from the table, so that a hook cannot be forgotten in it.
-$(BUILD)/libcuplug.map: shim/libcuplug.map.in shim/hooks.def
+$(BUILD)/libcuplug.map: shim/libcuplug.map.in
 	@mkdir -p $(@D)
 	$(CC) -E -P -x c $< -o $@
 

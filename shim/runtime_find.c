@@ -6,12 +6,15 @@
 
 #include "lock.h"
 #include "lookup.h"
+#include "next.h"
 #include "pages.h"
 
 #include <dlfcn.h>
 #include <link.h>
 #include <stdint.h>
 #include <string.h>
+
+#pragma weak dladdr1 /* next.c says why */
 
 enum { SITES = 1024 };
 
@@ -61,10 +64,19 @@ static void *symbol(void *handle, const char *name) {
     return cuplug_lookup_real_dlsym()(handle, name);
 }
 
+/* Is that a function of this library, or of another copy of it? */
 static bool is_ours(void *address) {
-    Dl_info found, self;
+    Dl_info object;
+    void *handle;
+    bool copy;
 
-    return dladdr(address, &found) && dladdr((void *)(uintptr_t)is_ours, &self) && found.dli_fbase == self.dli_fbase;
+    if (cuplug_same_object(address, sites))
+        return true;
+    handle = dladdr(address, &object) ? dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    copy = handle && symbol(handle, CUPLUG_MARK);
+    if (handle)
+        dlclose(handle);
+    return copy;
 }
 
 /* Fills *runtime from what `handle` reaches. */
@@ -106,7 +118,7 @@ static bool look_up(struct cuplug_runtime *runtime, const void *caller) {
     struct link_map *map = NULL;
     Dl_info info;
 
-    if (dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) && map && map->l_name && *map->l_name && fill_from(runtime, map->l_name))
+    if (dladdr1 && dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) && map && map->l_name && *map->l_name && fill_from(runtime, map->l_name))
         return true;
     if (fill(runtime, RTLD_NEXT))
         return true;
@@ -134,7 +146,8 @@ const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) 
     const struct cuplug_runtime *kept;
     struct site *site = slot_of((uintptr_t)caller);
 
-    if (atomic_load_explicit(&site->caller, memory_order_acquire) &&
+    /* Compared again: the slot found empty may have become another call site's since. */
+    if (atomic_load_explicit(&site->caller, memory_order_acquire) == (uintptr_t)caller &&
         (!call || gone == atomic_load_explicit(&unloads_seen, memory_order_relaxed)))
         return atomic_load_explicit(&site->runtime, memory_order_relaxed);
     if (!call)

@@ -1,0 +1,19 @@
+/*
+ * next.h: whose a definition is: the C library's dlsym and dlopen (or the next preload's), which ours stand in front of and which cannot be asked for by
+ * dlsym; what belongs to this library; what to another copy of it.
+ */
+#ifndef CUPLUG_NEXT_H
+#define CUPLUG_NEXT_H
+
+#include <stdbool.h>
+
+/* The definition of `name` that follows this library's; NULL if there is none. */
+void *cuplug_next(const char *name);
+
+/* Do both addresses lie in the same loaded object? */
+bool cuplug_same_object(const void *one, const void *other);
+
+/* Exported by every copy of this library; read by no program. */
+#define CUPLUG_MARK "cuplug_loaded"
+
+#endif
