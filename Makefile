@@ -57,17 +57,18 @@ setup:
 	scripts/setup
 
 # Everything, on the simulated driver. Each part writes "passed failed skipped" into check/*.count.
+checks ?= check-unit check-sim check-bats
 check:
 	@scripts/setup packages
 	@rm -rf $(BUILD)/check
 	@$(MAKE) --no-print-directory lib sim
-	@$(MAKE) --no-print-directory -k check-unit check-sim check-bats; tests/count $(BUILD)/check
+	@$(MAKE) --no-print-directory -k $(checks); tests/count $(BUILD)/check
 
-# What CI runs: the same, and the library built with a second compiler.
+# What CI runs: the same, the library built with a second compiler, and tests on aarch64.
 .PHONY: check-all
 check-all:
 	@$(MAKE) --no-print-directory lib BUILD=build/clang CC=clang WERROR=1
-	@$(MAKE) --no-print-directory check WERROR=1
+	@$(MAKE) --no-print-directory check WERROR=1 checks="$(checks) check-aarch64"
 
 include $(wildcard tools/tools.mk tests/simcuda/simcuda.mk tests/tests.mk tests/unit/unit.mk tests/demo/demo.mk)
 
