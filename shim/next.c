@@ -47,19 +47,29 @@ static int search_object(struct dl_phdr_info *info, size_t size, void *argument)
     return search->found != NULL;
 }
 
-void *cuplug_next(const char *name) {
+/* glibc's own dlsym, which can be asked for by version only. */
+static void *glibc_dlsym(void) {
     /* The architecture's first version, which every glibc has, and the one of the move into libc. */
 #if defined(__x86_64__)
     static const char *const versions[] = {"GLIBC_2.2.5", "GLIBC_2.34"};
 #elif defined(__aarch64__)
     static const char *const versions[] = {"GLIBC_2.17", "GLIBC_2.34"};
 #endif
+    void *found = NULL;
+
+    for (unsigned i = 0; dlvsym && !found && i < sizeof versions / sizeof *versions; i++)
+        found = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    return found;
+}
+
+void *cuplug_next(const char *name) {
+    void *(*real_dlsym)(void *, const char *) = glibc_dlsym();
     struct search search = {.name = name};
     Dl_info self;
 
-    for (unsigned i = 0; dlvsym && !search.found && i < sizeof versions / sizeof *versions; i++)
-        search.found = dlvsym(RTLD_NEXT, name, versions[i]);
-    if (!dlvsym && dladdr((void *)cuplug_next, &self)) {
+    if (real_dlsym) {
+        search.found = real_dlsym(RTLD_NEXT, name); /* of any version: most preloads give theirs none */
+    } else if (dladdr((void *)glibc_dlsym, &self)) {
         search.own = (ElfW(Addr))self.dli_fbase;
         dl_iterate_phdr(search_object, &search);
     }

@@ -20,7 +20,7 @@ enum { SITES = 1024 };
 
 struct site {
     _Atomic uintptr_t caller; /* release after runtime, acquire before it */
-    const struct cuplug_runtime *_Atomic runtime;
+    const struct cuplug_runtime *_Atomic runtime; /* release after the slot was emptied, acquire in between */
 };
 
 struct known {
@@ -58,6 +58,16 @@ static struct site *slot_of(uintptr_t caller) {
     while ((there = atomic_load_explicit(&sites[i].caller, memory_order_acquire)) && there != caller)
         i = (i + 1) % SITES;
     return &sites[i];
+}
+
+/* What `site` knows of `caller`, NULL if nothing. The slot may be emptied and given to another call site meanwhile, so it is looked at again. */
+static const struct cuplug_runtime *remembered(const struct site *site, uintptr_t caller) {
+    const struct cuplug_runtime *runtime;
+
+    if (atomic_load_explicit(&site->caller, memory_order_acquire) != caller)
+        return NULL;
+    runtime = atomic_load_explicit(&site->runtime, memory_order_acquire);
+    return atomic_load_explicit(&site->caller, memory_order_relaxed) == caller ? runtime : NULL;
 }
 
 static void *symbol(void *handle, const char *name) {
@@ -143,13 +153,11 @@ static const struct cuplug_runtime *keep(const struct cuplug_runtime *runtime) {
 const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) {
     unsigned long long gone = call ? unloads() : 0;
     struct cuplug_runtime runtime;
-    const struct cuplug_runtime *kept;
     struct site *site = slot_of((uintptr_t)caller);
+    const struct cuplug_runtime *kept = remembered(site, (uintptr_t)caller);
 
-    /* Compared again: the slot found empty may have become another call site's since. */
-    if (atomic_load_explicit(&site->caller, memory_order_acquire) == (uintptr_t)caller &&
-        (!call || gone == atomic_load_explicit(&unloads_seen, memory_order_relaxed)))
-        return atomic_load_explicit(&site->runtime, memory_order_relaxed);
+    if (kept && (!call || gone == atomic_load_explicit(&unloads_seen, memory_order_relaxed)))
+        return kept;
     if (!call)
         return NULL;
     memset(&runtime, 0, sizeof runtime); /* padding too: keep() compares bytes */
@@ -166,7 +174,7 @@ const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) 
     if (kept && site_count < SITES / 2) {
         site = slot_of((uintptr_t)caller);
         site_count += atomic_load_explicit(&site->caller, memory_order_relaxed) == 0;
-        atomic_store_explicit(&site->runtime, kept, memory_order_relaxed);
+        atomic_store_explicit(&site->runtime, kept, memory_order_release); /* after the emptying above: remembered() */
         atomic_store_explicit(&site->caller, (uintptr_t)caller, memory_order_release);
     }
     cuplug_unlock(&site_lock);
