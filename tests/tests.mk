@@ -110,7 +110,7 @@ check-bats: lib programs
 # matters (look-ups, calls, order of memory, threads, forks).
 aarch64_compiler := aarch64-linux-gnu-gcc
 aarch64_runner   := qemu-aarch64 -L /usr/aarch64-linux-gnu
-aarch64_files    := loader lookup ways preload frees order contexts capture fork
+aarch64_files    := loader lookup ways preload frees order contexts fork
 aarch64_lacking  := $(strip $(foreach tool,$(aarch64_compiler) $(firstword $(aarch64_runner)),$(if $(shell command -v $(tool)),,$(tool))))
 
 .PHONY: check-aarch64

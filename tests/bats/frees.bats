@@ -33,6 +33,7 @@ load helpers/load
 @test "a thread without a context: no invalid memory access (C29)" {
   needs_sim "valgrind does not know the real driver"
   needs_plain_build "valgrind and sanitizers exclude each other"
+  needs_own_processor "valgrind is this machine's"
   command -v valgrind >/dev/null || skip "no valgrind"
   local backend
   for backend in $BACKENDS; do

@@ -31,20 +31,14 @@ assert_glibc_floor() {
 @test "each architecture binds its own versions of the C library (C6)" {
   # Lost otherwise: every program on the architecture that does not have them.
   needs_plain_build "the sanitizer brings its own"
-  run readelf --dyn-syms --wide "$SHIM"
+  local first
   case $(readelf -h "$SHIM") in
-  *AArch64*)
-    refute_output --regexp 'GLIBC_2\.([0-9]|1[0-6])(\.[0-9]+)?( |$)'
-    run strings -a "$SHIM"
-    refute_line "GLIBC_2.2.5"
-    assert_line "GLIBC_2.17"
-    ;;
-  *X86-64*)
-    run strings -a "$SHIM"
-    assert_line "GLIBC_2.2.5"
-    ;;
+  *AArch64*) first=GLIBC_2.17 ;;
+  *X86-64*) first=GLIBC_2.2.5 ;;
   *) skip "neither x86-64 nor aarch64" ;;
   esac
+  # The versions that it names in look-ups and those that it is linked to: from the architecture's first on.
+  assert_equal "$(strings -a "$SHIM" | grep -oE '^GLIBC_2\.[0-9.]+$' | sort -Vu | head -1)" "$first"
 }
 
 @test "the program's own handle finds what is visible to the program without the shim, and what it finds is served" {
