@@ -58,7 +58,7 @@ bool cuplug_init_lookup(void) {
         if (!options_read)
             read_options();
         if (!fork_watched)
-            fork_watched = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
+            fork_watched = pthread_atfork(cuplug_runtime_before_fork, cuplug_runtime_forked, after_fork_in_child) == 0;
         state = cuplug_options.disable ? CUPLUG_OFF : CUPLUG_ON;
         atomic_store_explicit(&cuplug_state, state, memory_order_release);
     }
