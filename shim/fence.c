@@ -23,8 +23,7 @@ static bool context_records(void) {
 }
 
 void cuplug_fence_init(struct cuplug_fence *fence, struct cuplug_context *context, CUstream stream, int backend) {
-    if (fence->context != context) /* of a fence in use again only the stream changes; others may be reading the rest */
-        fence->context = context;
+    fence->context = context;
     fence->stream = stream;
     fence->backend = backend;
 }
@@ -44,14 +43,15 @@ bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark) {
 }
 
 static CUevent event_of(struct cuplug_fence *fence, uint64_t number) {
-    CUevent *event = &fence->ring[number % CUPLUG_FENCE_RING].event;
+    CUevent event = fence->ring[number % CUPLUG_FENCE_RING].event;
 
-    if (!*event && cuplug_context_push(fence->context)) {
-        if (cuplug_real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-            *event = NULL;
+    if (!event && cuplug_context_push(fence->context)) {
+        if (cuplug_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+            event = NULL;
+        fence->ring[number % CUPLUG_FENCE_RING].event = event;
         cuplug_context_pop();
     }
-    return *event;
+    return event;
 }
 
 /* The driver's part of a record; sets *done if the work is already known to be done. */
@@ -136,9 +136,10 @@ bool cuplug_fence_wait(struct cuplug_fence *fence) {
 
 static bool query(struct cuplug_fence *fence, uint64_t number) {
     unsigned slot = number % CUPLUG_FENCE_RING;
+    bool held = atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number;
+    CUevent event = held ? fence->ring[slot].event : NULL; /* NULL also where it was forgotten just now */
 
-    return atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number &&
-           cuplug_real.cuEventQuery(fence->ring[slot].event) == CUDA_SUCCESS;
+    return event && cuplug_real.cuEventQuery(event) == CUDA_SUCCESS;
 }
 
 bool cuplug_fence_poll(struct cuplug_fence *fence) {

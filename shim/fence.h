@@ -19,15 +19,16 @@ struct cuplug_context;
 
 enum { CUPLUG_FENCE_RING = 32 };
 
+/* All atomic: whoever took a fence out of the lock may still ask while it is forgotten and serves another context or stream. */
 struct cuplug_fence {
-    struct cuplug_context *context;
-    int backend;                                  /* whose statistics count the records and waits */
+    struct cuplug_context *_Atomic context;
+    _Atomic int backend;                          /* whose statistics count the records and waits */
     CUstream _Atomic stream;                      /* NULL: the whole context */
     _Atomic uint64_t started, recorded;           /* numbers given out; the highest whose driver call succeeded */
     _Atomic uint64_t waited, completed;           /* the highest the device waits for; the highest known to be done */
     _Atomic bool recording;                       /* one recorder at a time; the others do without */
     struct {
-        CUevent event;
+        CUevent _Atomic event;
         _Atomic uint64_t record; /* the newest record surely in the event; 0 for none */
     } ring[CUPLUG_FENCE_RING];
 };
