@@ -25,7 +25,7 @@ static void *opened_nothing(const char *name, int flags) {
     return NULL;
 }
 
-void *cuplug_deepbind_real_dlopen(void) {
+CUPLUG_EARLY void *cuplug_deepbind_real_dlopen(void) {
     void *found = cuplug_next("dlopen");
 
     if (!found)

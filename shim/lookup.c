@@ -48,7 +48,7 @@ static void *found_nothing(void *handle, const char *name) {
     return NULL;
 }
 
-cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
+CUPLUG_EARLY cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
     cuplug_dlsym_fn *found = atomic_load_explicit(&cuplug_real_dlsym, memory_order_relaxed);
 
     if (!found)

@@ -7,6 +7,9 @@
 
 #include <stdbool.h>
 
+/* A sanitizer's runtime looks symbols up before it is ready: what runs in any dlsym must do without it. */
+#define CUPLUG_EARLY __attribute__((no_sanitize("address", "thread", "undefined")))
+
 /* The definition of `name` that follows this library's; NULL if there is none. */
 void *cuplug_next(const char *name);
 
