@@ -1,6 +1,6 @@
 /*
- * init.c: see init.h. Guards the first reading of the options with init_lock, under which neither the loader nor the program's code is called (real.c
- * says why); knows about fork and exit.
+ * init.c: see init.h. Guards the first reading of the options with init_lock, under which neither the loader nor the program's
+ * code is called (real.c says why); knows about fork and exit.
  */
 #include "init.h"
 
@@ -19,7 +19,8 @@
 #include <dlfcn.h>
 
 /* What pthread_atfork calls in glibc. Weak: next.c says why. */
-extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library) __attribute__((weak));
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
+    __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
 _Atomic enum cuplug_state cuplug_state = CUPLUG_UNKNOWN;
@@ -76,7 +77,8 @@ bool cuplug_init_lookup(void) {
     if (!cuplug_real_load()) /* no driver yet: perhaps later */
         return false;
     second = second_copy();
-    if (!atomic_exchange(&fork_watched, true) && __register_atfork && __register_atfork(NULL, NULL, after_fork_in_child, __dso_handle) != 0)
+    if (!atomic_exchange(&fork_watched, true) && __register_atfork &&
+        __register_atfork(NULL, NULL, after_fork_in_child, __dso_handle) != 0)
         atomic_store(&fork_watched, false);
     cuplug_lock(&init_lock);
     state = atomic_load_explicit(&cuplug_state, memory_order_relaxed);
