@@ -34,8 +34,8 @@ CUPLUG_EARLY void *cuplug_deepbind_real_dlopen(void) {
     return found;
 }
 
-/* The driver and its parts, which call the driver past us in any case, and the performance counters' library, which CUPTI opens so and which has no use
- * for a program's memory. */
+/* The driver and its parts, which call the driver past us in any case, and the performance counters' library, which CUPTI opens
+ * so and which has no use for a program's memory. */
 static bool harmless(const char *name) {
     static const char *const starts[] = {"libcuda.so", "libnvidia-", "libnvperf_"};
     const char *slash = strrchr(name, '/');
@@ -73,9 +73,10 @@ bool cuplug_deepbind_native(void) {
     if (!atomic_load_explicit(&seen, memory_order_relaxed))
         return false;
     if (atomic_compare_exchange_strong_explicit(&seen, &valid, 3, memory_order_acquire, memory_order_relaxed))
-        cuplug_log(CUPLUG_LOG_WARN,
-                   "%s was opened with RTLD_DEEPBIND and bypasses cuplug: new device memory is the driver's own from here on "
-                   "(CUPLUG_DEEPBIND=strip opens such libraries without the flag, ignore goes on if it frees no memory of others)",
-                   first);
+        cuplug_log(
+            CUPLUG_LOG_WARN,
+            "%s was opened with RTLD_DEEPBIND and bypasses cuplug: new device memory is the driver's own from here on "
+            "(CUPLUG_DEEPBIND=strip opens such libraries without the flag, ignore goes on if it frees no memory of others)",
+            first);
     return true;
 }

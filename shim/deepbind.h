@@ -1,6 +1,6 @@
 /*
- * deepbind.h: libraries opened with RTLD_DEEPBIND find the C library's dlsym and the driver before they find us, so they would free a pool's block
- * behind the pool's back. CUPLUG_DEEPBIND says what is done about it.
+ * deepbind.h: libraries opened with RTLD_DEEPBIND find the C library's dlsym and the driver before they find us, so they would
+ * free a pool's block behind the pool's back. CUPLUG_DEEPBIND says what is done about it.
  */
 #ifndef CUPLUG_DEEPBIND_H
 #define CUPLUG_DEEPBIND_H

@@ -1,6 +1,7 @@
 /*
- * dlopen.S: our dlopen, for the sake of one flag. A library opened with RTLD_DEEPBIND binds past every preload; deepbind.c hears of it and may take
- * the flag away. The call itself is a jump: where a library is searched, and in which namespace, depends on who calls.
+ * dlopen.S: our dlopen, for the sake of one flag. A library opened with RTLD_DEEPBIND binds past every preload; deepbind.c hears
+ * of it and may take the flag away. The call itself is a jump: where a library is searched, and in which namespace, depends on who
+ * calls.
  */
 #define RTLD_DEEPBIND 8
 

@@ -1,5 +1,6 @@
 /*
- * explain.c: see explain.h. No state. A process that made no CUDA look-up has not read the options, and does not unless the environment asks for it here.
+ * explain.c: see explain.h. No state. A process that made no CUDA look-up has not read the options, and does not unless the
+ * environment asks for it here.
  */
 #include "explain.h"
 
@@ -44,8 +45,10 @@ void cuplug_explain(void) {
     else if (!driver)
         cuplug_log(CUPLUG_LOG_INFO, "no allocation intercepted: the process has not loaded libcuda.so.1");
     else
-        cuplug_log(CUPLUG_LOG_INFO,
-                   "no allocation intercepted: libcuda.so.1 is loaded from %s, %s (hooked: linked calls, dlsym, cuGetProcAddress, "
-                   "cudaGetDriverEntryPoint; not hooked: libraries opened with RTLD_DEEPBIND or dlmopen, dlvsym)",
-                   driver, state == CUPLUG_ON ? "and look-ups came by here, but no allocation did" : "but no call or look-up came by here");
+        cuplug_log(
+            CUPLUG_LOG_INFO,
+            "no allocation intercepted: libcuda.so.1 is loaded from %s, %s (hooked: linked calls, dlsym, cuGetProcAddress, "
+            "cudaGetDriverEntryPoint; not hooked: libraries opened with RTLD_DEEPBIND or dlmopen, dlvsym)",
+            driver,
+            state == CUPLUG_ON ? "and look-ups came by here, but no allocation did" : "but no call or look-up came by here");
 }

@@ -1,6 +1,7 @@
 /*
- * next.c: see next.h. No state. glibc has dlvsym, which we do not export. musl has not; programs of musl inherit LD_PRELOAD too, never use CUDA, and only
- * have to run, so there the definition is read off the loaded objects. What musl lacks is referenced weakly all over the shim.
+ * next.c: see next.h. No state. glibc has dlvsym, which we do not export. musl has not; programs of musl inherit LD_PRELOAD too,
+ * never use CUDA, and only have to run, so there the definition is read off the loaded objects. What musl lacks is referenced
+ * weakly all over the shim.
  */
 #include "next.h"
 

@@ -1,6 +1,6 @@
 /*
- * next.h: whose a definition is: the C library's dlsym and dlopen (or the next preload's), which ours stand in front of and which cannot be asked for by
- * dlsym; what belongs to this library; what to another copy of it.
+ * next.h: whose a definition is: the C library's dlsym and dlopen (or the next preload's), which ours stand in front of and which
+ * cannot be asked for by dlsym; what belongs to this library; what to another copy of it.
  */
 #ifndef CUPLUG_NEXT_H
 #define CUPLUG_NEXT_H

@@ -46,8 +46,8 @@ static const struct cuplug_runtime *own_runtime(const void *caller) {
     return cuplug_runtime_find(caller, true);
 }
 
-/* After a call of the runtime's own: if it succeeded, and by way of the driver front, this thread may take the short way from now on. A runtime that
- * was opened with RTLD_DEEPBIND reaches the driver past us; what it allocates is to be freed there, too. */
+/* After a call of the runtime's own: if it succeeded, and by way of the driver front, this thread may take the short way from now
+ * on. A runtime that was opened with RTLD_DEEPBIND reaches the driver past us; what it allocates is to be freed there, too. */
 static cudaError_t learn(const struct cuplug_runtime *runtime, cudaError_t result) {
     cuplug_self.handoff = CUPLUG_HANDOFF_NONE;
     if (result == cudaSuccess && cuplug_self.entered && runtime->version >= 12000 && cuplug_on() && front_allowed()) {

@@ -30,7 +30,8 @@ int main(int argc, char **argv) {
         CU(cuMemAlloc(&ours, sizes[i]));
         CU(their_alloc(&theirs, sizes[i]));
         int freed_there = their_free(ours), freed_here = cuMemFree(theirs);
-        printf("%zu bytes: allocated here, freed there: %d; the reverse: %d; again: %d\n", sizes[i], freed_there, freed_here, (int)cuMemFree(theirs));
+        printf("%zu bytes: allocated here, freed there: %d; the reverse: %d; again: %d\n", sizes[i], freed_there, freed_here,
+               (int)cuMemFree(theirs));
     }
     printf("another block: wrong bytes %zu\n", wrong_on_device(kept, 0x5a, 3000));
     CU(cuMemFree(kept));

@@ -1,6 +1,7 @@
 /*
- * The runtime itself was first opened with RTLD_DEEPBIND, so its driver calls are past every preload, but not those of the program that calls it:
- * memory allocated by a plugin's cudaMalloc can be freed by the runtime's own cudaFree. Arguments: the runtime's name, a plugin that needs it.
+ * The runtime itself was first opened with RTLD_DEEPBIND, so its driver calls are past every preload, but not those of the
+ * program that calls it: memory allocated by a plugin's cudaMalloc can be freed by the runtime's own cudaFree. Arguments: the
+ * runtime's name, a plugin that needs it.
  */
 #include "driver.h"
 #include <cuda_runtime_api.h>

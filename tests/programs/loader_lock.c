@@ -1,6 +1,7 @@
 /*
- * One thread makes the process's first CUDA look-up while another is inside dlopen, in a constructor that makes one too, under the loader's lock. Argument:
- * the library constructor.so. Behind slow_dlsym.so the first thread is caught in the middle of its look-up for certain.
+ * One thread makes the process's first CUDA look-up while another is inside dlopen, in a constructor that makes one too, under
+ * the loader's lock. Argument: the library constructor.so. Behind slow_dlsym.so the first thread is caught in the middle of its
+ * look-up for certain.
  */
 #include "program.h"
 #include <dlfcn.h>

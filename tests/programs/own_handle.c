@@ -1,6 +1,6 @@
 /*
- * What the program's own handle finds of CUDA: nothing as long as no driver is visible to the program, then the driver's functions, which allocate as
- * any others do.
+ * What the program's own handle finds of CUDA: nothing as long as no driver is visible to the program, then the driver's
+ * functions, which allocate as any others do.
  */
 #include "program.h"
 #include <cuda.h>

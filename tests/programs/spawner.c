@@ -1,6 +1,7 @@
 /*
- * Starts many programs from several threads at once, by posix_spawn, vfork and fork in turn, while another thread allocates. The child of a vfork shares
- * the parent's memory and locks until it execs. Arguments: how many starts per thread, then a command line.
+ * Starts many programs from several threads at once, by posix_spawn, vfork and fork in turn, while another thread allocates. The
+ * child of a vfork shares the parent's memory and locks until it execs. Arguments: how many starts per thread, then a command
+ * line.
  */
 #include "runtime.h"
 #include <spawn.h>
