@@ -5,6 +5,7 @@
 
 #include "capture.h"
 #include "config/options.h"
+#include "deepbind.h"
 #include "live.h"
 #include "stats.h"
 
@@ -34,6 +35,8 @@ int cuplug_core_route(const struct cuplug_context *context, bool async) {
     if (!context || !context->origin || !(cuplug_context_live(context) || cuplug_context_settled(context)))
         return CUPLUG_BACKEND_DIRECT;
     if (async && (context->device >= CUPLUG_STATS_DEVICES || atomic_load_explicit(&own_pool[context->device], memory_order_relaxed)))
+        return CUPLUG_BACKEND_DIRECT;
+    if (chosen != CUPLUG_BACKEND_DIRECT && cuplug_deepbind_native())
         return CUPLUG_BACKEND_DIRECT;
     return chosen;
 }

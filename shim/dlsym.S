@@ -1,14 +1,18 @@
 /*
  * dlsym.S: our dlsym. It must be invisible: what RTLD_NEXT and RTLD_DEFAULT mean depends on who calls, which the C library reads off the
- * return address, so everything but a driver name under a real handle is tail-jumped to the real dlsym with registers and stack untouched.
+ * return address, so everything but a name of hooks.def under a real handle is tail-jumped to the real dlsym with registers and stack untouched.
  * cuplug_real_dlsym is NULL until the first call; cuplug_lookup_real_dlsym() fills it. cuplug_lookup_wants(name) reads only our table.
  */
 #if defined(__x86_64__)
     .text
-    .globl dlsym
-    .type dlsym, %function
+    .globl cuplug_dlsym, cuplug_dlsym_first
+    .type cuplug_dlsym, %function
+    .type cuplug_dlsym_first, %function
+    .symver cuplug_dlsym, dlsym@@GLIBC_2.34, remove /* libcuplug.map.in says why */
+    .symver cuplug_dlsym_first, dlsym@GLIBC_2.2.5, remove
     .p2align 4
-dlsym:
+cuplug_dlsym:
+cuplug_dlsym_first:
     endbr64
     movq cuplug_real_dlsym(%rip), %rax
     testq %rax, %rax
@@ -43,13 +47,16 @@ dlsym:
     jne cuplug_lookup_dlsym
     movq cuplug_real_dlsym(%rip), %rax
     jmpq *%rax
-    .size dlsym, .-dlsym
 #elif defined(__aarch64__)
     .text
-    .globl dlsym
-    .type dlsym, %function
+    .globl cuplug_dlsym, cuplug_dlsym_first
+    .type cuplug_dlsym, %function
+    .type cuplug_dlsym_first, %function
+    .symver cuplug_dlsym, dlsym@@GLIBC_2.34, remove /* libcuplug.map.in says why */
+    .symver cuplug_dlsym_first, dlsym@GLIBC_2.17, remove
     .p2align 4
-dlsym:
+cuplug_dlsym:
+cuplug_dlsym_first:
     hint #34                            /* bti c */
     adrp x16, cuplug_real_dlsym
     ldr x16, [x16, #:lo12:cuplug_real_dlsym]
@@ -86,6 +93,5 @@ dlsym:
     ldr x16, [x16, #:lo12:cuplug_real_dlsym]
     br x16
 5:  b cuplug_lookup_dlsym
-    .size dlsym, .-dlsym
 #endif
     .section .note.GNU-stack, "", %progbits

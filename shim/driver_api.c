@@ -17,8 +17,9 @@ static CUstream named(CUstream stream, CUstream zero) {
     return stream ? stream : zero;
 }
 
-/* The runtime front has the result already and only wants the runtime to say so. */
+/* The runtime front has the result already and only wants the runtime to say so. It also learns from this that the runtime's call came by here. */
 static bool handed_off(enum cuplug_handoff kind, CUresult *result) {
+    cuplug_self.entered = true;
     if (cuplug_self.handoff != kind)
         return false;
     cuplug_self.handoff = CUPLUG_HANDOFF_NONE;

@@ -1,5 +1,6 @@
 /*
- * init.c: see init.h. Guards the first reading of the options with init_lock; knows about fork and exit.
+ * init.c: see init.h. Guards the first reading of the options with init_lock, under which neither the loader nor the program's code is called (real.c
+ * says why); knows about fork and exit.
  */
 #include "init.h"
 
@@ -7,19 +8,26 @@
 #include "config/options.h"
 #include "context.h"
 #include "core.h"
+#include "explain.h"
 #include "live.h"
 #include "lock.h"
+#include "lookup.h"
+#include "next.h"
 #include "runtime_find.h"
 #include "stats.h"
 
-#include <pthread.h>
+#include <dlfcn.h>
+
+/* What pthread_atfork calls in glibc. Weak: next.c says why. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library) __attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
 
 _Atomic enum cuplug_state cuplug_state = CUPLUG_UNKNOWN;
 __thread struct cuplug_thread cuplug_self __attribute__((tls_model("initial-exec")));
 
 static struct cuplug_lock init_lock;
-static bool options_read, fork_watched;
-static _Atomic bool exiting;
+static bool options_read;
+static _Atomic bool fork_watched, unfollowed, exiting;
 
 /* A child of a process that used the driver cannot use it: every call goes to the driver, which says so. Any other child starts afresh; locks may
  * have been held by threads that it does not have. */
@@ -36,33 +44,50 @@ static void after_fork_in_child(void) {
     cuplug_live_reset();
 }
 
+/* Does another copy of this library come first? Then it does all the work. */
+static bool second_copy(void) {
+    void *first = cuplug_lookup_real_dlsym()(RTLD_DEFAULT, CUPLUG_MARK);
+
+    return first && !cuplug_same_object(first, &init_lock);
+}
+
+/* The lock is held. */
 static void read_options(void) {
+    if (options_read)
+        return;
     options_read = true;
     cuplug_options_read();
-    if (!cuplug_options.follow)
-        cuplug_options_unfollow();
     if (!cuplug_options.disable)
         cuplug_core_init();
 }
 
+void cuplug_init_options(void) {
+    cuplug_lock(&init_lock);
+    read_options();
+    cuplug_unlock(&init_lock);
+}
+
 bool cuplug_init_lookup(void) {
     enum cuplug_state state = atomic_load_explicit(&cuplug_state, memory_order_acquire);
+    bool second;
 
     if (state != CUPLUG_UNKNOWN)
         return state == CUPLUG_ON;
     if (!cuplug_real_load()) /* no driver yet: perhaps later */
         return false;
+    second = second_copy();
+    if (!atomic_exchange(&fork_watched, true) && __register_atfork && __register_atfork(NULL, NULL, after_fork_in_child, __dso_handle) != 0)
+        atomic_store(&fork_watched, false);
     cuplug_lock(&init_lock);
     state = atomic_load_explicit(&cuplug_state, memory_order_relaxed);
     if (state == CUPLUG_UNKNOWN) {
-        if (!options_read)
-            read_options();
-        if (!fork_watched)
-            fork_watched = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
-        state = cuplug_options.disable ? CUPLUG_OFF : CUPLUG_ON;
+        read_options();
+        state = cuplug_options.disable || second ? CUPLUG_OFF : CUPLUG_ON;
         atomic_store_explicit(&cuplug_state, state, memory_order_release);
     }
     cuplug_unlock(&init_lock);
+    if (!cuplug_options.follow && !atomic_exchange(&unfollowed, true))
+        cuplug_options_unfollow();
     return state == CUPLUG_ON;
 }
 
@@ -75,4 +100,5 @@ __attribute__((destructor)) static void at_exit(void) {
     atomic_store(&exiting, true);
     if (atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_ON)
         cuplug_report_write();
+    cuplug_explain();
 }

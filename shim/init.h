@@ -15,6 +15,9 @@ enum cuplug_state { CUPLUG_UNKNOWN, CUPLUG_ON, CUPLUG_OFF };
 /* Release by init.c once everything it guards is set up, acquire here. */
 extern _Atomic enum cuplug_state cuplug_state;
 
+/* Reads the options if nobody has yet. */
+void cuplug_init_options(void);
+
 /* True if wrappers should be handed out. */
 bool cuplug_init_lookup(void);
 

@@ -6,6 +6,7 @@
 
 #include "driver_api.h"
 #include "init.h"
+#include "next.h"
 #include "real.h"
 
 #include <dlfcn.h>
@@ -27,43 +28,58 @@ static const struct hook hooks[] = {
 };
 static const int hook_count = sizeof hooks / sizeof *hooks;
 
-/* For what dlsym.S calls: a sanitizer's start-up looks its functions up by dlsym, which is ours, before instrumented code can run. */
-#ifdef __clang__
-#define BEFORE_SANITIZERS __attribute__((disable_sanitizer_instrumentation))
-#else
-#define BEFORE_SANITIZERS __attribute__((no_sanitize("address,thread,undefined")))
-#endif
+CUPLUG_BEFORE_SANITIZERS static bool runtime_name(const char *name) {
+#define RUNTIME_HOOK(export, wrapper)  \
+    if (strcmp(name, #export) == 0)    \
+        return true;
+#define HOOK(export, asked, version, stream, wrapper)
+#include "hooks.def"
+#undef HOOK
+#undef RUNTIME_HOOK
+    return false;
+}
 
 /* Written once by whoever is first (every writer finds the same value); read by dlsym.S without further order, as the code it points to is
  * older than the pointer. */
 __attribute__((visibility("hidden"))) cuplug_dlsym_fn *_Atomic cuplug_real_dlsym;
 
-BEFORE_SANITIZERS cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
-    /* x86-64 and aarch64 base versions, then the version that moved dlsym into libc. */
-    static const char *const versions[] = {"GLIBC_2.2.5", "GLIBC_2.17", "GLIBC_2.34"};
+CUPLUG_BEFORE_SANITIZERS static void *found_nothing(void *handle, const char *name) {
+    (void)handle, (void)name;
+    return NULL;
+}
+
+CUPLUG_BEFORE_SANITIZERS cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
     cuplug_dlsym_fn *found = atomic_load_explicit(&cuplug_real_dlsym, memory_order_relaxed);
 
-    for (unsigned i = 0; !found && i < sizeof versions / sizeof *versions; i++)
-        found = (cuplug_dlsym_fn *)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    if (!found)
+        found = (cuplug_dlsym_fn *)cuplug_next("dlsym");
+    if (!found)
+        found = found_nothing;
     atomic_store_explicit(&cuplug_real_dlsym, found, memory_order_relaxed);
     return found;
 }
 
-BEFORE_SANITIZERS int cuplug_lookup_wants(const char *name) {
+CUPLUG_BEFORE_SANITIZERS int cuplug_lookup_wants(const char *name) {
     for (int i = 0; i < hook_count; i++)
         if (strcmp(hooks[i].export, name) == 0)
             return 1;
-    return 0;
+    return runtime_name(name);
 }
 
 void *cuplug_lookup_dlsym(void *handle, const char *name) {
+    const void *caller = __builtin_extract_return_addr(__builtin_return_address(0));
     void *address = cuplug_lookup_real_dlsym()(handle, name);
 
-    if (!address || !cuplug_init_lookup())
+    if (!address)
+        return NULL;
+    /* The program's own handle finds our export in any process. Without us it would have found what follows, or nothing. */
+    if (cuplug_same_object(address, hooks))
+        return cuplug_lookup_real_dlsym()(RTLD_NEXT, name) ? address : NULL;
+    if (!cuplug_init_lookup())
         return address;
     for (int i = 0; i < hook_count; i++)
         if (address == cuplug_real_address(hooks[i].real) && strcmp(hooks[i].export, name) == 0)
-            return hooks[i].wrapper;
+            return cuplug_same_object(address, caller) ? address : hooks[i].wrapper; /* the driver means its own function */
     return address;
 }
 

@@ -1,6 +1,7 @@
 /*
  * real.c: finds the real driver and its entry points. Owns the table cuplug_real; real_lock guards its filling, after which it is read
- * only. It must never load the driver: a program that does not use CUDA is to stay without it.
+ * only. It must never load the driver: a program that does not use CUDA is to stay without it. It must not call the loader under its lock: a library's
+ * constructor, which runs under the loader's lock, may be waiting for ours.
  */
 #include "real.h"
 
@@ -44,7 +45,7 @@ struct cuplug_real cuplug_real = {
 _Static_assert(sizeof(struct cuplug_real) == CUPLUG_REAL_COUNT * sizeof(void *), "one pointer a slot");
 
 bool cuplug_real_load(void) {
-    void *driver;
+    void *driver, *found[CUPLUG_REAL_COUNT];
     void **slot = (void **)&cuplug_real;
 
     if (atomic_load_explicit(&real_loaded, memory_order_acquire))
@@ -52,14 +53,13 @@ bool cuplug_real_load(void) {
     driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); /* kept: the driver stays loaded for as long as we may call it */
     if (!driver)
         return false;
+    for (int i = 0; i < CUPLUG_REAL_COUNT; i++)
+        found[i] = cuplug_lookup_real_dlsym()(driver, symbol[i]);
     cuplug_lock(&real_lock);
     if (!atomic_load_explicit(&real_loaded, memory_order_relaxed)) {
-        for (int i = 0; i < CUPLUG_REAL_COUNT; i++) {
-            void *address = cuplug_lookup_real_dlsym()(driver, symbol[i]);
-
-            if (address)
-                slot[i] = address;
-        }
+        for (int i = 0; i < CUPLUG_REAL_COUNT; i++)
+            if (found[i])
+                slot[i] = found[i];
         atomic_store_explicit(&real_loaded, true, memory_order_release);
     }
     cuplug_unlock(&real_lock);

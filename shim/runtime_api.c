@@ -40,14 +40,27 @@ static bool certain(const struct cuplug_runtime *runtime) {
     return context && cuplug_core_route(context, false) != CUPLUG_BACKEND_DIRECT;
 }
 
-/* After a call of the runtime's own: if it succeeded, this thread may take the short way from now on. */
+/* The caller's own cudart, about to be called. */
+static const struct cuplug_runtime *own_runtime(const void *caller) {
+    cuplug_self.entered = false;
+    return cuplug_runtime_find(caller, true);
+}
+
+/* After a call of the runtime's own: if it succeeded, and by way of the driver front, this thread may take the short way from now on. A runtime that
+ * was opened with RTLD_DEEPBIND reaches the driver past us; what it allocates is to be freed there, too. */
 static cudaError_t learn(const struct cuplug_runtime *runtime, cudaError_t result) {
     cuplug_self.handoff = CUPLUG_HANDOFF_NONE;
-    if (result == cudaSuccess && runtime->version >= 12000 && cuplug_on() && front_allowed()) {
+    if (result == cudaSuccess && cuplug_self.entered && runtime->version >= 12000 && cuplug_on() && front_allowed()) {
         cuplug_self.ready_epoch = atomic_load_explicit(&cuplug_context_epoch, memory_order_acquire);
         cuplug_self.ready = runtime;
     }
     return result;
+}
+
+/* There is no runtime, or it lacks the function: nobody will collect what was handed to it. */
+static cudaError_t no_runtime(void) {
+    cuplug_self.handoff = CUPLUG_HANDOFF_NONE;
+    return cudaErrorInsufficientDriver;
 }
 
 /* Did the driver front's answer settle the call? If not, the runtime is to hear it and say it in its own way. */
@@ -64,8 +77,8 @@ cudaError_t cuplug_cudaMalloc(void **devPtr, size_t size) {
 
     if (devPtr && size && certain(runtime) && settled(CUPLUG_HANDOFF_ALLOC, cuplug_cuMemAlloc((CUdeviceptr *)devPtr, size)))
         return cudaSuccess;
-    runtime = cuplug_runtime_find(CALLER, true);
-    return runtime ? learn(runtime, runtime->cudaMalloc(devPtr, size)) : cudaErrorInsufficientDriver;
+    runtime = own_runtime(CALLER);
+    return runtime ? learn(runtime, runtime->cudaMalloc(devPtr, size)) : no_runtime();
 }
 
 cudaError_t cuplug_cudaFree(void *devPtr) {
@@ -76,8 +89,8 @@ cudaError_t cuplug_cudaFree(void *devPtr) {
     if (devPtr && certain(runtime) && cuplug_core_free((CUdeviceptr)devPtr, &release, true, &result) == CUPLUG_FREED &&
         settled(CUPLUG_HANDOFF_FREE, result))
         return cudaSuccess;
-    runtime = cuplug_runtime_find(CALLER, true);
-    return runtime ? learn(runtime, runtime->cudaFree(devPtr)) : cudaErrorInsufficientDriver;
+    runtime = own_runtime(CALLER);
+    return runtime ? learn(runtime, runtime->cudaFree(devPtr)) : no_runtime();
 }
 
 cudaError_t cuplug_cudaMallocAsync(void **devPtr, size_t size, cudaStream_t stream) {
@@ -85,8 +98,8 @@ cudaError_t cuplug_cudaMallocAsync(void **devPtr, size_t size, cudaStream_t stre
 
     if (devPtr && size && certain(runtime) && settled(CUPLUG_HANDOFF_ALLOC, cuplug_cuMemAllocAsync((CUdeviceptr *)devPtr, size, stream)))
         return cudaSuccess;
-    runtime = cuplug_runtime_find(CALLER, true);
-    return runtime && runtime->cudaMallocAsync ? learn(runtime, runtime->cudaMallocAsync(devPtr, size, stream)) : cudaErrorInsufficientDriver;
+    runtime = own_runtime(CALLER);
+    return runtime && runtime->cudaMallocAsync ? learn(runtime, runtime->cudaMallocAsync(devPtr, size, stream)) : no_runtime();
 }
 
 cudaError_t cuplug_cudaMallocAsync_ptsz(void **devPtr, size_t size, cudaStream_t stream) {
@@ -95,9 +108,9 @@ cudaError_t cuplug_cudaMallocAsync_ptsz(void **devPtr, size_t size, cudaStream_t
     if (devPtr && size && certain(runtime) &&
         settled(CUPLUG_HANDOFF_ALLOC, cuplug_cuMemAllocAsync_ptsz((CUdeviceptr *)devPtr, size, stream)))
         return cudaSuccess;
-    runtime = cuplug_runtime_find(CALLER, true);
+    runtime = own_runtime(CALLER);
     return runtime && runtime->cudaMallocAsync_ptsz ? learn(runtime, runtime->cudaMallocAsync_ptsz(devPtr, size, stream))
-                                                    : cudaErrorInsufficientDriver;
+                                                    : no_runtime();
 }
 
 cudaError_t cuplug_cudaFreeAsync(void *devPtr, cudaStream_t stream) {
@@ -105,8 +118,8 @@ cudaError_t cuplug_cudaFreeAsync(void *devPtr, cudaStream_t stream) {
 
     if (devPtr && certain(runtime) && settled(CUPLUG_HANDOFF_FREE, cuplug_cuMemFreeAsync((CUdeviceptr)devPtr, stream)))
         return cudaSuccess;
-    runtime = cuplug_runtime_find(CALLER, true);
-    return runtime && runtime->cudaFreeAsync ? learn(runtime, runtime->cudaFreeAsync(devPtr, stream)) : cudaErrorInsufficientDriver;
+    runtime = own_runtime(CALLER);
+    return runtime && runtime->cudaFreeAsync ? learn(runtime, runtime->cudaFreeAsync(devPtr, stream)) : no_runtime();
 }
 
 cudaError_t cuplug_cudaFreeAsync_ptsz(void *devPtr, cudaStream_t stream) {
@@ -114,6 +127,6 @@ cudaError_t cuplug_cudaFreeAsync_ptsz(void *devPtr, cudaStream_t stream) {
 
     if (devPtr && certain(runtime) && settled(CUPLUG_HANDOFF_FREE, cuplug_cuMemFreeAsync_ptsz((CUdeviceptr)devPtr, stream)))
         return cudaSuccess;
-    runtime = cuplug_runtime_find(CALLER, true);
-    return runtime && runtime->cudaFreeAsync_ptsz ? learn(runtime, runtime->cudaFreeAsync_ptsz(devPtr, stream)) : cudaErrorInsufficientDriver;
+    runtime = own_runtime(CALLER);
+    return runtime && runtime->cudaFreeAsync_ptsz ? learn(runtime, runtime->cudaFreeAsync_ptsz(devPtr, stream)) : no_runtime();
 }

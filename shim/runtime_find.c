@@ -6,6 +6,7 @@
 
 #include "lock.h"
 #include "lookup.h"
+#include "next.h"
 #include "pages.h"
 
 #include <dlfcn.h>
@@ -13,11 +14,13 @@
 #include <stdint.h>
 #include <string.h>
 
+#pragma weak dladdr1 /* next.c says why */
+
 enum { SITES = 1024 };
 
 struct site {
     _Atomic uintptr_t caller; /* release after runtime, acquire before it */
-    const struct cuplug_runtime *_Atomic runtime;
+    const struct cuplug_runtime *_Atomic runtime; /* release after the slot was emptied, acquire in between */
 };
 
 struct known {
@@ -57,14 +60,33 @@ static struct site *slot_of(uintptr_t caller) {
     return &sites[i];
 }
 
+/* What `site` knows of `caller`, NULL if nothing. The slot may be emptied and given to another call site meanwhile, so it is looked at again. */
+static const struct cuplug_runtime *remembered(const struct site *site, uintptr_t caller) {
+    const struct cuplug_runtime *runtime;
+
+    if (atomic_load_explicit(&site->caller, memory_order_acquire) != caller)
+        return NULL;
+    runtime = atomic_load_explicit(&site->runtime, memory_order_acquire);
+    return atomic_load_explicit(&site->caller, memory_order_relaxed) == caller ? runtime : NULL;
+}
+
 static void *symbol(void *handle, const char *name) {
     return cuplug_lookup_real_dlsym()(handle, name);
 }
 
+/* Is that a function of this library, or of another copy of it? */
 static bool is_ours(void *address) {
-    Dl_info found, self;
+    Dl_info object;
+    void *handle;
+    bool copy;
 
-    return dladdr(address, &found) && dladdr((void *)(uintptr_t)is_ours, &self) && found.dli_fbase == self.dli_fbase;
+    if (cuplug_same_object(address, sites))
+        return true;
+    handle = dladdr(address, &object) ? dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    copy = handle && symbol(handle, CUPLUG_MARK);
+    if (handle)
+        dlclose(handle);
+    return copy;
 }
 
 /* Fills *runtime from what `handle` reaches. */
@@ -106,7 +128,7 @@ static bool look_up(struct cuplug_runtime *runtime, const void *caller) {
     struct link_map *map = NULL;
     Dl_info info;
 
-    if (dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) && map && map->l_name && *map->l_name && fill_from(runtime, map->l_name))
+    if (dladdr1 && dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) && map && map->l_name && *map->l_name && fill_from(runtime, map->l_name))
         return true;
     if (fill(runtime, RTLD_NEXT))
         return true;
@@ -131,12 +153,11 @@ static const struct cuplug_runtime *keep(const struct cuplug_runtime *runtime) {
 const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) {
     unsigned long long gone = call ? unloads() : 0;
     struct cuplug_runtime runtime;
-    const struct cuplug_runtime *kept;
     struct site *site = slot_of((uintptr_t)caller);
+    const struct cuplug_runtime *kept = remembered(site, (uintptr_t)caller);
 
-    if (atomic_load_explicit(&site->caller, memory_order_acquire) &&
-        (!call || gone == atomic_load_explicit(&unloads_seen, memory_order_relaxed)))
-        return atomic_load_explicit(&site->runtime, memory_order_relaxed);
+    if (kept && (!call || gone == atomic_load_explicit(&unloads_seen, memory_order_relaxed)))
+        return kept;
     if (!call)
         return NULL;
     memset(&runtime, 0, sizeof runtime); /* padding too: keep() compares bytes */
@@ -153,7 +174,7 @@ const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) 
     if (kept && site_count < SITES / 2) {
         site = slot_of((uintptr_t)caller);
         site_count += atomic_load_explicit(&site->caller, memory_order_relaxed) == 0;
-        atomic_store_explicit(&site->runtime, kept, memory_order_relaxed);
+        atomic_store_explicit(&site->runtime, kept, memory_order_release); /* after the emptying above: remembered() */
         atomic_store_explicit(&site->caller, (uintptr_t)caller, memory_order_release);
     }
     cuplug_unlock(&site_lock);

@@ -7,6 +7,7 @@
 
 #include "real.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct cuplug_context;
@@ -24,6 +25,7 @@ struct cuplug_thread {
     uint32_t depth;              /* > 0: inside a plugin; CUDA calls pass */
     enum cuplug_handoff handoff; /* the next driver call of this kind returns handoff_result instead of trying again */
     CUresult handoff_result;
+    bool entered; /* an allocation or free came through the driver front; cleared by whoever wants to know */
 };
 
 _Static_assert(sizeof(struct cuplug_thread) <= 64, "a small static TLS reserve is all that dlopen has");

@@ -4,6 +4,8 @@
 #   make programs         builds $(BUILD)/programs (or programs-gpu): <program>.<variant>
 #   make check-bats       runs tests/bats; leaves "<passed> <failed> <skipped>" in $(BUILD)/check/bats.count
 #   make check-gpu-bats   the same on the real driver; counts in $(BUILD)/check/gpu-bats.count
+#   make bench            measures what the preload costs a program without CUDA
+#   make check-aarch64    a part of them on aarch64, under qemu; counts in $(BUILD)/check/aarch64.count
 
 CUPLUG_TEST_DRIVER ?= sim
 BUILD_DEBUG        ?= $(BUILD)/debug
@@ -28,13 +30,13 @@ program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF
 
 runtime_programs := runtime_kinds free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
-  quiet_output
+  quiet_output spawner
 driver_programs  := limits persistent_kernel fork_after_driver contexts context_life no_context free_unknown zero_size_driver \
-  rendezvous
-plain_programs   := plugin_host fork_before next_threads lookup_probe
+  rendezvous deepbind deepbind_runtime
+plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens
 linked_programs  := forwarding_main next_lookup next_alone
 reaches          := link link-ptds dlsym dlsym-ptds getproc1 getproc1-ptds getproc2 getproc2-ptds deep1 deep2 entrypoint entrypoint-version
-libraries        := forwarding_outer forwarding_inner next_first next_second bypass
+libraries        := forwarding_outer forwarding_inner next_first next_second bypass constructor slow_dlsym
 plugins          := plugin_shared plugin_static $(if $(filter sim,$(CUPLUG_TEST_DRIVER)),plugin_cudart12)
 
 programs := $(addprefix $(programs_dir)/, \
@@ -101,10 +103,35 @@ $(fake_dir)/libcuda.so.1: $(fake_dir)/fake_driver.o $(fake_dir)/fake_driver_stub
 
 check-bats: lib programs
 	@$(MAKE) --no-print-directory DEBUG=1 BUILD=$(BUILD_DEBUG) lib
-	BUILD=$(BUILD) BUILD_DEBUG=$(BUILD_DEBUG) CUPLUG_TEST_DRIVER=$(CUPLUG_TEST_DRIVER) CUDA_LIB=$(cuda_lib) CC="$(CC)" \
+	BUILD=$(BUILD) BUILD_DEBUG=$(BUILD_DEBUG) CUPLUG_TEST_DRIVER=$(CUPLUG_TEST_DRIVER) CUDA_LIB=$(cuda_lib) CUDA_INC=$(CUDA_INC) CC="$(CC)" \
 	  tests/bats/run $(BUILD)/check/$(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),gpu-)bats $(BATS_FILES)
+
+# The same programs and tests for aarch64, built by Debian's cross compiler and run by qemu. It is slow: one backend, and the files in which the processor
+# matters (look-ups, calls, order of memory, threads, forks).
+aarch64_compiler := aarch64-linux-gnu-gcc
+aarch64_runner   := qemu-aarch64 -L /usr/aarch64-linux-gnu
+aarch64_files    := loader lookup ways preload frees order contexts fork
+aarch64_lacking  := $(strip $(foreach tool,$(aarch64_compiler) $(firstword $(aarch64_runner)),$(if $(shell command -v $(tool)),,$(tool))))
+
+.PHONY: check-aarch64
+check-aarch64:
+ifeq ($(aarch64_lacking),)
+	@$(MAKE) --no-print-directory CC=$(aarch64_compiler) BUILD=build/aarch64 lib programs
+	RUNNER="$(aarch64_runner)" BACKENDS=pool CUPLUG_TEST_TIMEOUT=180 BUILD=build/aarch64 CC=$(aarch64_compiler) CUDA_INC=$(CUDA_INC) \
+	  tests/bats/run $(BUILD)/check/aarch64 $(aarch64_files:%=tests/bats/%.bats)
+else
+	@mkdir -p $(BUILD)/check
+	@echo "skipped: aarch64, no $(aarch64_lacking) (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)"
+	@echo "0 0 1" >$(BUILD)/check/aarch64.count
+endif
 
 check-gpu-bats:
 	@$(MAKE) --no-print-directory CUPLUG_TEST_DRIVER=gpu check-bats
+
+# Measurements, which depend on the machine and so are no part of make check.
+.PHONY: bench bench-startup
+bench: bench-startup
+bench-startup: lib
+	tests/bench/startup $(BUILD)/libcuplug.so
 
 -include $(wildcard $(programs_dir)/*.d)

@@ -109,7 +109,7 @@ static void check_loading(const struct cuplug_elf *elf) {
     if (cuplug_elf_has_symbol(elf, "dlopen", false) || cuplug_elf_has_symbol(elf, "dlmopen", false))
         cuplug_doctor_say(CUPLUG_NOTE, "deepbind",
                           "it opens libraries itself; whether with RTLD_DEEPBIND (or dlmopen), a file does not tell. What such a "
-                          "library looks up bypasses every preload and stays the driver's");
+                          "library looks up bypasses every preload and stays the driver's; new memory then does, too (CUPLUG_DEEPBIND)");
     else
         cuplug_doctor_say(CUPLUG_OK, "deepbind", "the program opens no libraries itself");
 }

@@ -183,6 +183,11 @@ int cuInit_impl(void) {
     return 17;
 }
 
+static bool is_own(void *address) {
+    Dl_info mine, found;
+    return address && dladdr((void *)cuInit_impl, &mine) && dladdr(address, &found) && mine.dli_fbase == found.dli_fbase;
+}
+
 /* WSL's driver finds its own implementation by its own handle; a layer that ignores the handle sends it round in circles. */
 CUresult cuInit(unsigned flags) {
     static int depth;
@@ -192,9 +197,7 @@ CUresult cuInit(unsigned flags) {
         return CUDA_ERROR_UNKNOWN;
     void *self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     int (*implementation)(void) = self ? (int (*)(void))dlsym(self, "cuInit_impl") : NULL;
-    void *again = self ? dlsym(self, "cuInit") : NULL;
-    Dl_info mine, found;
-    bool own = again && dladdr((void *)cuInit_impl, &mine) && dladdr(again, &found) && mine.dli_fbase == found.dli_fbase;
+    bool own = self && is_own(dlsym(self, "cuInit")) && is_own(dlsym(self, "cuMemAlloc_v2"));
     __atomic_sub_fetch(&depth, 1, __ATOMIC_RELAXED);
     return implementation && implementation() == 17 && own ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }

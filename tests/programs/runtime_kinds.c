@@ -123,6 +123,11 @@ static int run_named(const char *name) {
 }
 
 #ifdef PLUGIN
+__attribute__((visibility("default"))) cudaError_t plugin_alloc(void **memory, size_t size);
+cudaError_t plugin_alloc(void **memory, size_t size) {
+    return cudaMalloc(memory, size);
+}
+
 __attribute__((visibility("default"))) int plugin_run(const char *name);
 int plugin_run(const char *name) {
     int version = 0, status;

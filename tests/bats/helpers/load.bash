@@ -1,12 +1,12 @@
 # What every bats file loads: where things are, how a program is run with and without the shim, how its counts are checked.
 #
-# BUILD (default: build) says which variant is tested, CUPLUG_TEST_DRIVER (sim or gpu) in front of which driver. The shim is preloaded
-# by env and only in front of the program under test; nothing here exports LD_PRELOAD.
+# BUILD (default: build) says which variant is tested, CUPLUG_TEST_DRIVER (sim or gpu) in front of which driver, RUNNER what starts programs of another
+# processor (qemu-aarch64 -L …). The shim is preloaded by env and only in front of the program under test; nothing here exports LD_PRELOAD.
 
 bats_require_minimum_version 1.5.0
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
-: "${BUILD:=build}" "${CUPLUG_TEST_DRIVER:=sim}" "${CUPLUG_TEST_TIMEOUT:=60}"
+: "${BUILD:=build}" "${CUPLUG_TEST_DRIVER:=sim}" "${CUPLUG_TEST_TIMEOUT:=60}" "${RUNNER:=}" "${BACKENDS:=direct pool arena managed}"
 [[ $BUILD == /* ]] || BUILD=$ROOT/$BUILD
 : "${BUILD_DEBUG:=$BUILD/debug}"
 [[ $BUILD_DEBUG == /* ]] || BUILD_DEBUG=$ROOT/$BUILD_DEBUG
@@ -15,7 +15,6 @@ DEBUG_SHIM=$BUILD_DEBUG/libcuplug.so
 FAKE=$BUILD/fake
 STATS=$ROOT/tests/bats/helpers/stats.py
 PYTHON=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || echo python3)
-BACKENDS="direct pool arena managed"
 
 for library_path in "$ROOT/.gpu/root/usr/lib/bats" /usr/lib/bats; do
   [ -n "${BATS_LIB_PATH:-}" ] && [ -d "${BATS_LIB_PATH%%:*}/bats-support" ] && break
@@ -57,22 +56,33 @@ program() {
   esac
 }
 
+# started PRELOAD [VAR=VALUE…] PROGRAM [ARG…]: runs it with that LD_PRELOAD (perhaps none). An emulator (RUNNER) is told of the loader's variables, which
+# are the program's and not its own, one by one.
+started() {
+  local variable settings=() loader=(LD_LIBRARY_PATH="$DRIVER_PATH:${LD_LIBRARY_PATH:-}" ${1:+LD_PRELOAD="$1"})
+  shift
+  while [[ $1 == *=* ]]; do settings+=("$1"); shift; done
+  if [ -z "$RUNNER" ]; then
+    settings=("${loader[@]}" "${settings[@]}")
+  else
+    # shellcheck disable=SC2206
+    settings+=($RUNNER)
+    for variable in "${loader[@]}"; do settings+=(-E "$variable"); done
+  fi
+  run --separate-stderr timeout -k 5 "$CUPLUG_TEST_TIMEOUT" env "${settings[@]}" "$(program "$1")" "${@:2}"
+}
+
 # without_shim [VAR=VALUE…] PROGRAM [ARG…]: runs the program on the bare driver; bats' $output, $stderr and $status.
 without_shim() {
-  local settings=()
-  while [[ $1 == *=* ]]; do settings+=("$1"); shift; done
-  run --separate-stderr timeout -k 5 "$CUPLUG_TEST_TIMEOUT" env LD_LIBRARY_PATH="$DRIVER_PATH:${LD_LIBRARY_PATH:-}" \
-    ${SANITIZER:+LD_PRELOAD="$SANITIZER"} "${settings[@]}" "$(program "$1")" "${@:2}"
+  started "$SANITIZER" "$@"
 }
 
 # with_shim BACKEND [VAR=VALUE…] PROGRAM [ARG…]: the same behind the shim. BACKEND "unset" leaves the choice to the shim.
 with_shim() {
-  local backend=$1 settings=()
+  local backend=$1
   shift
-  while [[ $1 == *=* ]]; do settings+=("$1"); shift; done
-  [ "$backend" = unset ] || settings=("CUPLUG_BACKEND=$backend" "${settings[@]}")
-  run --separate-stderr timeout -k 5 "$CUPLUG_TEST_TIMEOUT" env LD_LIBRARY_PATH="$DRIVER_PATH:${LD_LIBRARY_PATH:-}" \
-    LD_PRELOAD="$(preload)" "${settings[@]}" "$(program "$1")" "${@:2}"
+  [ "$backend" = unset ] || set -- "CUPLUG_BACKEND=$backend" "$@"
+  started "$(preload)" "$@"
 }
 
 # with_debug_shim FAULT …: with_shim pool, in the debug build with a planted fault.
@@ -159,4 +169,8 @@ needs_debug_shim() {
 
 needs_plain_build() {
   ! ldd "$SHIM" 2>/dev/null | grep -q 'lib[atu].*san' || skip "not with a sanitizer: $1"
+}
+
+needs_own_processor() {
+  [ -z "$RUNNER" ] || skip "not for another processor: $1"
 }
