@@ -20,12 +20,12 @@ __attribute__((visibility("hidden"))) void *_Atomic cuplug_real_dlopen;
 static _Atomic int seen; /* 0 none, 1 being written, 2 `first` is valid (release, acquired by its reader), 3 said so */
 static char first[256];
 
-CUPLUG_BEFORE_SANITIZERS static void *opened_nothing(const char *name, int flags) {
+CUPLUG_EARLY static void *opened_nothing(const char *name, int flags) {
     (void)name, (void)flags;
     return NULL;
 }
 
-CUPLUG_BEFORE_SANITIZERS void *cuplug_deepbind_real_dlopen(void) {
+CUPLUG_EARLY void *cuplug_deepbind_real_dlopen(void) {
     void *found = cuplug_next("dlopen");
 
     if (!found)
@@ -34,18 +34,23 @@ CUPLUG_BEFORE_SANITIZERS void *cuplug_deepbind_real_dlopen(void) {
     return found;
 }
 
-/* The driver and its parts: what they call by themselves, they call past us in any case. */
-static bool driver_part(const char *name) {
+/* The driver and its parts, which call the driver past us in any case, and the performance counters' library, which CUPTI opens so and which has no use
+ * for a program's memory. */
+static bool harmless(const char *name) {
+    static const char *const starts[] = {"libcuda.so", "libnvidia-", "libnvperf_"};
     const char *slash = strrchr(name, '/');
 
     name = slash ? slash + 1 : name;
-    return strncmp(name, "libcuda.so", 10) == 0 || strncmp(name, "libnvidia-", 10) == 0;
+    for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0)
+            return true;
+    return false;
 }
 
 int cuplug_deepbind_flags(const char *name, int flags) {
     int none = 0;
 
-    if (!name || !*name || driver_part(name))
+    if (!name || !*name || harmless(name))
         return flags;
     cuplug_init_options();
     if (cuplug_options.disable)

@@ -161,9 +161,10 @@ bool cuplug_fence_wait(struct cuplug_fence *fence) {
 
 static bool query(struct cuplug_fence *fence, uint64_t number) {
     unsigned slot = number % CUPLUG_FENCE_RING;
+    bool held = atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number;
+    CUevent event = held ? atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed) : NULL; /* NULL also where just forgotten */
 
-    return atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number &&
-           cuplug_real.cuEventQuery(atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed)) == CUDA_SUCCESS;
+    return event && cuplug_real.cuEventQuery(event) == CUDA_SUCCESS;
 }
 
 bool cuplug_fence_poll(struct cuplug_fence *fence) {

@@ -19,6 +19,7 @@ struct cuplug_context;
 
 enum { CUPLUG_FENCE_RING = 32 };
 
+/* All atomic: whoever took a fence out of the lock may still ask while it is forgotten and serves another context or stream. */
 struct cuplug_fence {
     struct cuplug_context *_Atomic context;
     _Atomic int backend;                          /* whose statistics count the records and waits */

@@ -76,7 +76,8 @@ bool cuplug_init_lookup(void) {
     if (!cuplug_real_load()) /* no driver yet: perhaps later */
         return false;
     second = second_copy();
-    if (!atomic_exchange(&fork_watched, true) && __register_atfork && __register_atfork(NULL, NULL, after_fork_in_child, __dso_handle) != 0)
+    if (!atomic_exchange(&fork_watched, true) && __register_atfork &&
+        __register_atfork(cuplug_runtime_before_fork, cuplug_runtime_forked, after_fork_in_child, __dso_handle) != 0)
         atomic_store(&fork_watched, false);
     cuplug_lock(&init_lock);
     state = atomic_load_explicit(&cuplug_state, memory_order_relaxed);

@@ -28,7 +28,7 @@ static const struct hook hooks[] = {
 };
 static const int hook_count = sizeof hooks / sizeof *hooks;
 
-CUPLUG_BEFORE_SANITIZERS static bool runtime_name(const char *name) {
+CUPLUG_EARLY static bool runtime_name(const char *name) {
 #define RUNTIME_HOOK(export, wrapper)  \
     if (strcmp(name, #export) == 0)    \
         return true;
@@ -43,12 +43,12 @@ CUPLUG_BEFORE_SANITIZERS static bool runtime_name(const char *name) {
  * older than the pointer. */
 __attribute__((visibility("hidden"))) cuplug_dlsym_fn *_Atomic cuplug_real_dlsym;
 
-CUPLUG_BEFORE_SANITIZERS static void *found_nothing(void *handle, const char *name) {
+CUPLUG_EARLY static void *found_nothing(void *handle, const char *name) {
     (void)handle, (void)name;
     return NULL;
 }
 
-CUPLUG_BEFORE_SANITIZERS cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
+CUPLUG_EARLY cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
     cuplug_dlsym_fn *found = atomic_load_explicit(&cuplug_real_dlsym, memory_order_relaxed);
 
     if (!found)
@@ -59,7 +59,7 @@ CUPLUG_BEFORE_SANITIZERS cuplug_dlsym_fn *cuplug_lookup_real_dlsym(void) {
     return found;
 }
 
-CUPLUG_BEFORE_SANITIZERS int cuplug_lookup_wants(const char *name) {
+CUPLUG_EARLY int cuplug_lookup_wants(const char *name) {
     for (int i = 0; i < hook_count; i++)
         if (strcmp(hooks[i].export, name) == 0)
             return 1;

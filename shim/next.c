@@ -18,7 +18,7 @@ struct search {
     void *found;
 };
 
-CUPLUG_BEFORE_SANITIZERS static int search_object(struct dl_phdr_info *info, size_t size, void *argument) {
+CUPLUG_EARLY static int search_object(struct dl_phdr_info *info, size_t size, void *argument) {
     struct search *search = argument;
     const ElfW(Dyn) *dynamic = NULL;
     const ElfW(Sym) *symbols = NULL;
@@ -48,7 +48,7 @@ CUPLUG_BEFORE_SANITIZERS static int search_object(struct dl_phdr_info *info, siz
 }
 
 /* glibc's own dlsym, which can be asked for by version only. */
-CUPLUG_BEFORE_SANITIZERS static void *glibc_dlsym(void) {
+CUPLUG_EARLY static void *glibc_dlsym(void) {
     /* The architecture's first version, which every glibc has, and the one of the move into libc. */
 #if defined(__x86_64__)
     static const char *const versions[] = {"GLIBC_2.2.5", "GLIBC_2.34"};
@@ -62,7 +62,7 @@ CUPLUG_BEFORE_SANITIZERS static void *glibc_dlsym(void) {
     return found;
 }
 
-CUPLUG_BEFORE_SANITIZERS void *cuplug_next(const char *name) {
+CUPLUG_EARLY void *cuplug_next(const char *name) {
     void *(*real_dlsym)(void *, const char *) = glibc_dlsym();
     struct search search = {.name = name};
     Dl_info self;
@@ -76,7 +76,7 @@ CUPLUG_BEFORE_SANITIZERS void *cuplug_next(const char *name) {
     return search.found;
 }
 
-CUPLUG_BEFORE_SANITIZERS bool cuplug_same_object(const void *one, const void *other) {
+CUPLUG_EARLY bool cuplug_same_object(const void *one, const void *other) {
     Dl_info first, second;
 
     return dladdr(one, &first) && dladdr(other, &second) && first.dli_fbase == second.dli_fbase;

@@ -9,9 +9,9 @@
 
 /* For what may run while a sanitizer starts: it looks its functions up by dlsym, which is ours, before instrumented code can run. */
 #ifdef __clang__
-#define CUPLUG_BEFORE_SANITIZERS __attribute__((disable_sanitizer_instrumentation))
+#define CUPLUG_EARLY __attribute__((disable_sanitizer_instrumentation))
 #else
-#define CUPLUG_BEFORE_SANITIZERS __attribute__((no_sanitize("address,thread,undefined")))
+#define CUPLUG_EARLY __attribute__((no_sanitize("address,thread,undefined")))
 #endif
 
 /* The definition of `name` that follows this library's; NULL if there is none. */

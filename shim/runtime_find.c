@@ -13,6 +13,7 @@
 #include <link.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #pragma weak dladdr1 /* next.c says why */
 
@@ -34,7 +35,12 @@ static int site_count;
 static struct known *known;
 static struct cuplug_slab slab = {.object_size = sizeof(struct known)};
 static _Atomic unsigned long long unloads_seen;
-static _Atomic bool forked; /* the loader's lock may be held by a thread that this process does not have: walk no list */
+
+/* The C library does not free the lock of the loader's list in a forked child. A fork therefore waits until no thread of ours walks the list, and
+ * while it is under way none begins to: natively cudaMalloc takes no such lock, and the child's next dlopen would hang. Both seq_cst: walking is
+ * raised before forking is read, forking is raised before walking is read, so one of the two sees the other. */
+static _Atomic int walking, forking;
+enum { FORK_WAITS_US = 100, FORK_WAITS = 1000 }; /* not for ever: the walk may itself wait for something that forks */
 
 static int read_unloads(struct dl_phdr_info *info, size_t size, void *unloads) {
     (void)size;
@@ -42,12 +48,17 @@ static int read_unloads(struct dl_phdr_info *info, size_t size, void *unloads) {
     return 1;
 }
 
-static unsigned long long unloads(void) {
-    unsigned long long count = 0;
+static void walk(int (*visit)(struct dl_phdr_info *info, size_t size, void *arg), void *arg) {
+    atomic_fetch_add(&walking, 1);
+    if (atomic_load(&forking) == 0)
+        dl_iterate_phdr(visit, arg);
+    atomic_fetch_sub(&walking, 1);
+}
 
-    if (atomic_load_explicit(&forked, memory_order_relaxed))
-        return atomic_load_explicit(&unloads_seen, memory_order_relaxed);
-    dl_iterate_phdr(read_unloads, &count);
+static unsigned long long unloads(void) {
+    unsigned long long count = atomic_load_explicit(&unloads_seen, memory_order_relaxed);
+
+    walk(read_unloads, &count);
     return count;
 }
 
@@ -132,7 +143,7 @@ static bool look_up(struct cuplug_runtime *runtime, const void *caller) {
         return true;
     if (fill(runtime, RTLD_NEXT))
         return true;
-    dl_iterate_phdr(fill_from_any, &path); /* a tail call hid the caller */
+    walk(fill_from_any, &path); /* a tail call hid the caller */
     return path && fill_from(runtime, path);
 }
 
@@ -181,7 +192,20 @@ const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) 
     return kept;
 }
 
+void cuplug_runtime_before_fork(void) {
+    const struct timespec pause = {.tv_nsec = FORK_WAITS_US * 1000};
+
+    atomic_fetch_add(&forking, 1);
+    for (int i = 0; i < FORK_WAITS && atomic_load(&walking) > 0; i++)
+        nanosleep(&pause, NULL);
+}
+
+void cuplug_runtime_forked(void) {
+    atomic_fetch_sub(&forking, 1);
+}
+
 void cuplug_runtime_after_fork(void) {
     site_lock = (struct cuplug_lock){0};
-    atomic_store_explicit(&forked, true, memory_order_relaxed);
+    atomic_store(&forking, atomic_load(&walking)); /* a walk that was not waited for: its lock will never be free, walk no more */
+    atomic_store(&walking, 0);
 }

@@ -21,6 +21,9 @@ struct cuplug_runtime {
  * `call` (the functions are about to be called) checked to be still loaded. The result is never freed. */
 const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call);
 
+/* In the process that forks, around the fork. */
+void cuplug_runtime_before_fork(void);
+void cuplug_runtime_forked(void);
 /* In a forked child: locks are free, whoever held them. */
 void cuplug_runtime_after_fork(void);
 

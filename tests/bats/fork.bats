@@ -27,6 +27,11 @@ driver loaded in the parent: no"
   assert_line "parent's data: wrong bytes 0"
 }
 
+@test "a child may load libraries, whatever threads of the parent allocate" {
+  # Lost otherwise: workers that fork and then import their modules, which hang in the loader.
+  assert_says "children: 20, loaded their library 20, hung 0" fork_loads.shared "$PROGRAMS/next_first.so" 20
+}
+
 @test "a child forked after CUDA started is refused by the driver, not served from a cache (C100)" {
   # Lost otherwise: the parent's memory, handed to a process that cannot use it.
   assert_like_bare_driver fork_after_driver.link

@@ -127,6 +127,12 @@ found by the thread: yes"
   assert_says "opened 1" opens deep "$PROGRAMS/next_second.so"
 }
 
+@test "NVIDIA's own libraries, which open each other with RTLD_DEEPBIND, do not count (C18)" {
+  # Lost otherwise: the pool, as soon as PyTorch's profiler is used.
+  cp "$PROGRAMS/bypass.so" "$BATS_TEST_TMPDIR/libnvperf_host.so"
+  assert_like_bare_driver free_unknown.link "$BATS_TEST_TMPDIR/libnvperf_host.so"
+}
+
 @test "a runtime that was opened with RTLD_DEEPBIND is not served before it: its own cudaFree frees all that it gave (C18)" {
   assert_like_bare_driver CUPLUG_DEEPBIND=ignore deepbind_runtime.link "$(basename "$(readlink -f "$DRIVER_PATH"/libcudart.so.1[3-9] | head -1)")" \
     "$PROGRAMS/plugin_shared.so"

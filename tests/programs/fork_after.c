@@ -3,6 +3,8 @@
  * can exit; the parent's memory is untouched. Threads of the parent allocate during the forks (argument: how many forks).
  */
 #include "runtime.h"
+#include <execinfo.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 #define CHURNERS 4
@@ -18,6 +20,14 @@ static void *churn(void *unused) {
         RT(cudaFree(memory));
     }
     return NULL;
+}
+
+/* In a child that hangs: where. The signal strikes again when this returns, and ends it. */
+static void say_where(int signal_number) {
+    void *stack[64];
+    backtrace_symbols_fd(stack, backtrace(stack, COUNT_OF(stack)), STDERR_FILENO);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
 }
 
 /* In the child: the two codes as an exit status, for the parent to print. */
@@ -36,6 +46,7 @@ int main(int argc, char **argv) {
     int forks = argc > 1 ? atoi(argv[1]) : 20, refused = 0, ordered = 0, kept = 0, stuck = 0;
     pthread_t threads[CHURNERS];
     void *memory;
+    backtrace(&memory, 1); /* loads what it needs before there is anything to hang in */
     RT(cudaMalloc(&memory, SIZE));
     RT(cudaMemset(memory, 0x33, SIZE));
     for (int i = 0; i < CHURNERS; i++)
@@ -45,7 +56,8 @@ int main(int argc, char **argv) {
         int status;
         pid_t pid = fork();
         if (pid == 0) {
-            alarm(5);
+            signal(SIGALRM, say_where);
+            alarm(15);
             child(memory, i % 2);
         }
         waitpid(pid, &status, 0);

@@ -10,6 +10,7 @@
  *   granule           sizes around every granule that an allocator may have: each block has its own bytes, to the first and the last
  *   align             blocks asked for larger than needed and aligned up by the program, as for pages of 64 KiB
  *   attributes        what the driver says of a block
+ *   capture           a block allocated while the thread's own stream captures: the graph holds what the program put in and nothing else
  *   live              one block of 1 MiB, which is never freed
  */
 #include "driver.h"
@@ -189,6 +190,23 @@ static void attributes(void) {
     CU(cuMemFree(block));
 }
 
+static void capture(void) {
+    const size_t size = 24 * MIB;
+    CUdeviceptr block;
+    CUgraph graph = NULL;
+    CUgraphExec executable;
+    size_t nodes = 0;
+    CU(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+    say("allocated", allocate(&block, size));
+    CU(cuMemsetD8Async(block, 9, size, CU_STREAM_PER_THREAD));
+    say("captured", cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
+    CU(cuGraphGetNodes(graph, NULL, &nodes));
+    CU(cuGraphInstantiate(&executable, graph, 0));
+    CU(cuGraphLaunch(executable, CU_STREAM_PER_THREAD));
+    printf("nodes: %zu, wrong bytes: %zu\n", nodes, wrong_on_device(block, 9, size));
+    CU(cuMemFree(block));
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     size_t number = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
@@ -208,6 +226,8 @@ int main(int argc, char **argv) {
         granule();
     else if (strcmp(what, "align") == 0)
         align();
+    else if (strcmp(what, "capture") == 0)
+        capture();
     else if (strcmp(what, "attributes") == 0)
         attributes();
     else if (strcmp(what, "live") == 0)

@@ -149,7 +149,7 @@ count() {
   [ -n "$expected" ] || fail "$*: the program expects nothing"
   for pair in $expected; do
     conditions+=("totals.$pair")
-    [ -z "$counted_as" ] || conditions+=("backends.$counted_as.$pair")
+    [ -z "$counted_as" ] || conditions+=("backends.${counted_as%%:*}.$pair")
   done
   "$PYTHON" "$STATS" "$file" "${conditions[@]}" || fail "$* ($backend): the counts above are wrong"
 }

@@ -62,14 +62,14 @@ def compare_all(section, cases, at_once=1):
 
 def bats(section):
     unpacked = GPU_PACKAGES / "bin/bats"
-    env = {"CUPLUG_TEST_DRIVER": "gpu"}
+    env = {"CUPLUG_TEST_DRIVER": "gpu", "BACKENDS": "direct pool arena:size=4G managed:max=1G"}
     if unpacked.exists():
         env["PATH"] = f"{unpacked.parent.resolve()}:{os.environ['PATH']}"
         env["BATS_LIB_PATH"] = str((GPU_PACKAGES / "lib/bats").resolve())
     elif section.run(("bats", "--version"), {}, 10).status != 0:
         section.skipped("integration tests", "no bats here: run tests/gpu/prepare first and bring .gpu along")
         return
-    outcome = section.run(("make", "check-gpu-bats", f"BUILD={os.path.relpath(section.build)}"), env, 290)
+    outcome = section.run(("make", "check-gpu-bats", f"BUILD={os.path.relpath(section.build)}"), env, 390)
     counts = re.findall(r"^.*\d+ passed, \d+ failed.*$", outcome.stdout, re.M)
     figure = counts[-1].strip() if counts else "printed no count"
     if outcome.status == 0 and re.search(r"\b[1-9]\d* passed, 0 failed", figure):
@@ -165,7 +165,7 @@ SECTIONS = {
     "correctness": (correctness, 90, None),
     "faults": (faults, 90, None),
     "torch": (python_section(TORCH), 300, "torch"),
-    "bats": (bats, 300, None),
+    "bats": (bats, 400, None),
     "counter": (counter, 200, "torch"),
     "cupy": (python_section(CUPY), 240, "cupy"),
     "jax": (python_section(JAX), 240, "jax"),
