@@ -125,6 +125,14 @@ static void wait(struct cuplug_context *context, void *arg) {
         cuplug_cache_wait(cache);
 }
 
+static void record(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+
+    if (cache && context->device == question->device)
+        cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
+}
+
 size_t cuplug_cache_trim(void *self, CUdevice device) {
     struct question question = {.policy = self, .device = device};
 
@@ -132,6 +140,11 @@ size_t cuplug_cache_trim(void *self, CUdevice device) {
         return 0;
     cuplug_context_each(wait, &question);
     cuplug_context_each(give_back, &question);
+    if (!question.bytes) { /* what no free recorded, only now: such a record also covers work submitted after the free */
+        cuplug_context_each(record, &question);
+        cuplug_context_each(wait, &question);
+        cuplug_context_each(give_back, &question);
+    }
     return question.bytes;
 }
 

@@ -104,7 +104,7 @@ static CUresult allocate(int backend, const struct cuplug_request *request, stru
     const struct cuplug_backend_ops *ops = cuplug_backend(backend);
     CUresult result = ops->alloc(cuplug_backend_self(backend), request, block);
 
-    if (backend == CUPLUG_BACKEND_DIRECT && cuplug_core_retry(result, request->device))
+    while (backend == CUPLUG_BACKEND_DIRECT && cuplug_core_retry(result, request->device))
         result = ops->alloc(cuplug_backend_self(backend), request, block);
     return result;
 }

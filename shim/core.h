@@ -54,7 +54,7 @@ void cuplug_core_stream_destroyed(CUstream stream);
 /* Bytes that allocations in the context can get, where its device has `free` left. */
 size_t cuplug_core_available(struct cuplug_context *context, size_t free);
 
-/* After `result` of a driver allocation on `device`: true if memory was given back, so that trying once more is worth it. */
+/* After `result` of a driver allocation on `device`: true if memory was given back, so that trying again is worth it; ask again if that fails, too. */
 bool cuplug_core_retry(CUresult result, CUdevice device);
 
 /* The program manages memory pools itself on this device: its stream-ordered allocations are the driver's from now on. */

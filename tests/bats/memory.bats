@@ -45,3 +45,11 @@ short_of_memory() {
     assert_line "wrong bytes: 0"
   done
 }
+
+@test "few freed bytes, of which no record was made, are given back as well before another allocation fails" {
+  # Lost otherwise: managed memory, pools and pitched memory of the program's own, for want of what a cache holds idle.
+  needs_sim "makes the driver fail"
+  with_shim pool SIMCUDA_FAIL=cuMemAllocManaged:1=2 out_of_memory.shared managed
+  assert_line "managed: cudaSuccess, pointer set, pending cudaSuccess"
+  assert_line "managed freed: cudaSuccess, pointer NULL, pending cudaSuccess"
+}

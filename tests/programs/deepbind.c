@@ -35,6 +35,7 @@ int main(int argc, char **argv) {
     }
     printf("another block: wrong bytes %zu\n", wrong_on_device(kept, 0x5a, 3000));
     CU(cuMemFree(kept));
-    printf("all came back: %s\n", yes_no(available() >= before));
+    if (device_is_ours())
+        printf("all came back: %s\n", yes_no(available() >= before));
     return 0;
 }

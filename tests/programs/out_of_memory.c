@@ -2,7 +2,7 @@
  * Runs short of device memory. "retry": everything freed before must be available to one large request, and the success must
  * leave no error behind. "real": a request nobody can serve fails once, with one pending error. "earlier": an error the program
  * has not read yet survives a success. "async": as retry, in stream order. "exhaust": takes all there is, piece by piece, and
- * gives it back. Run with SIMCUDA_MEMORY=256M (all but "real").
+ * gives it back. "managed": managed memory of the program's own after few frees. Run with SIMCUDA_MEMORY=256M (all but "real").
  */
 #include "runtime.h"
 
@@ -90,11 +90,20 @@ static void exhaust(void) {
     }
 }
 
+static void managed(void) {
+    void *memory = NULL;
+    RT(cudaMalloc(&memory, 12 * MIB));
+    RT(cudaFree(memory));
+    cudaError_t error = cudaMallocManaged(&memory, 100 * MIB, cudaMemAttachGlobal);
+    show("managed", error, memory);
+    show("managed freed", cudaFree(memory), NULL);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"retry", retry}, {"async", retry_async}, {"real", real}, {"earlier", earlier}, {"exhaust", exhaust}};
+    } cases[] = {{"retry", retry}, {"async", retry_async}, {"real", real}, {"earlier", earlier}, {"exhaust", exhaust}, {"managed", managed}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (argc > 1 && strcmp(argv[1], cases[i].name) == 0)
             cases[i].run();
