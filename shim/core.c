@@ -27,6 +27,10 @@ static bool used(int backend) {
     return backend == chosen;
 }
 
+int cuplug_core_chosen(void) {
+    return chosen;
+}
+
 bool cuplug_core_fast(void) {
     return chosen != CUPLUG_BACKEND_DIRECT;
 }
@@ -239,15 +243,17 @@ size_t cuplug_core_available(struct cuplug_context *context, size_t free) {
     return ops->available ? ops->available(cuplug_backend_self(backend), context, free) : free;
 }
 
-bool cuplug_core_retry(CUresult result, CUdevice device) {
+size_t cuplug_core_trim(CUdevice device) {
     size_t given = 0;
 
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || cuplug_capturing() || cuplug_exiting())
-        return false;
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
         if (used(i) && cuplug_backend(i)->trim)
             given += cuplug_backend(i)->trim(cuplug_backend_self(i), device);
-    return given > 0;
+    return given;
+}
+
+bool cuplug_core_retry(CUresult result, CUdevice device) {
+    return result == CUDA_ERROR_OUT_OF_MEMORY && !cuplug_capturing() && !cuplug_exiting() && cuplug_core_trim(device) > 0;
 }
 
 void cuplug_core_context_shared(struct cuplug_context *context) {

@@ -16,6 +16,9 @@
 /* Chooses the backend from the options. Once, from init. */
 void cuplug_core_init(void);
 
+/* The chosen backend's number. */
+int cuplug_core_chosen(void);
+
 /* Does the chosen backend answer without the driver, so that the runtime front may serve calls itself? */
 bool cuplug_core_fast(void);
 
@@ -53,6 +56,9 @@ void cuplug_core_stream_destroyed(CUstream stream);
 
 /* Bytes that allocations in the context can get, where its device has `free` left. */
 size_t cuplug_core_available(struct cuplug_context *context, size_t free);
+
+/* Gives what backends hold idle on the device back to the driver, for which it waits; bytes. Not while anything captures. */
+size_t cuplug_core_trim(CUdevice device);
 
 /* After `result` of a driver allocation on `device`: true if memory was given back, so that trying again is worth it; ask again if that fails, too. */
 bool cuplug_core_retry(CUresult result, CUdevice device);

@@ -20,14 +20,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const names[] = {
-#define COUNTER(field, help) #field,
-#define LEVEL(field, help) #field, "peak_" #field,
-#include "stats.def"
-#undef COUNTER
-#undef LEVEL
-};
-
 struct text {
     char *bytes;
     size_t length, room;
@@ -47,7 +39,7 @@ static void put(struct text *text, const char *format, ...) {
 
 static void put_counters(struct text *text, const struct cuplug_stats *stats) {
     for (int i = 0; i < CUPLUG_STAT_COUNT; i++)
-        put(text, "%s\"%s\":%lld", i ? "," : "", names[i], (long long)cuplug_stats_get(stats, (enum cuplug_counter)i));
+        put(text, "%s\"%s\":%lld", i ? "," : "", cuplug_stats_name(i), (long long)cuplug_stats_get(stats, (enum cuplug_counter)i));
 }
 
 static void put_json(struct text *text) {

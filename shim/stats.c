@@ -5,6 +5,14 @@
 
 #include <stddef.h>
 
+static const char *const names[] = {
+#define COUNTER(field, help) #field,
+#define LEVEL(field, help) #field, "peak_" #field,
+#include "stats.def"
+#undef COUNTER
+#undef LEVEL
+};
+
 static struct cuplug_stats total, by_backend[CUPLUG_STATS_BACKENDS], by_device[CUPLUG_STATS_DEVICES];
 
 static void add(struct cuplug_stats *stats, enum cuplug_counter counter, int64_t by) {
@@ -47,6 +55,10 @@ const struct cuplug_stats *cuplug_stats_backend(int backend) {
 
 const struct cuplug_stats *cuplug_stats_device(int device) {
     return device >= 0 && device < CUPLUG_STATS_DEVICES ? &by_device[device] : NULL;
+}
+
+const char *cuplug_stats_name(int counter) {
+    return counter >= 0 && counter < CUPLUG_STAT_COUNT ? names[counter] : NULL;
 }
 
 bool cuplug_stats_used(const struct cuplug_stats *stats) {

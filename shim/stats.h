@@ -35,6 +35,7 @@ void cuplug_stats_level(int backend, int device, enum cuplug_counter level, int6
 const struct cuplug_stats *cuplug_stats_total(void);
 const struct cuplug_stats *cuplug_stats_backend(int backend); /* NULL past the last */
 const struct cuplug_stats *cuplug_stats_device(int device);
+const char *cuplug_stats_name(int counter); /* as in the JSON; NULL past the last */
 bool cuplug_stats_used(const struct cuplug_stats *stats); /* anything counted? */
 
 static inline int64_t cuplug_stats_get(const struct cuplug_stats *stats, enum cuplug_counter counter) {
