@@ -205,7 +205,7 @@ static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_re
     cache->tight = true;
     cuplug_unlock(&cache->lock);
     result = retry(cache, request, block);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence)))
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && cuplug_cache_record_all(cache))
         result = retry(cache, request, block);
     return result;
 }

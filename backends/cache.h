@@ -110,6 +110,8 @@ void cuplug_cache_poll(struct cuplug_cache *cache);
 void cuplug_cache_wait(struct cuplug_cache *cache);
 /* Bytes that no allocation uses and that one in this context could get: of all its device, or of its own segment if it keeps that. */
 size_t cuplug_cache_idle(const struct cuplug_policy *policy, struct cuplug_context *context);
+/* Records all the work of the context so far, for blocks that no free recorded. True if that was possible. */
+bool cuplug_cache_record_all(struct cuplug_cache *cache);
 /* Gives every whole free segment back to the driver, which waits for the device; bytes given. Takes the lock. */
 size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */

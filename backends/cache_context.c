@@ -125,12 +125,22 @@ static void wait(struct cuplug_context *context, void *arg) {
         cuplug_cache_wait(cache);
 }
 
+bool cuplug_cache_record_all(struct cuplug_cache *cache) {
+    bool waiting;
+
+    cuplug_lock(&cache->lock);
+    waiting = cache->waiting.oldest != NULL;
+    cuplug_unlock(&cache->lock);
+    /* Where captures are not seen, a record of the context may spoil one: only as the program's own cudaFree might have. */
+    return (waiting || cuplug_hooked) && cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
+}
+
 static void record(struct cuplug_context *context, void *arg) {
     struct question *question = arg;
     struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
 
     if (cache && context->device == question->device)
-        cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
+        cuplug_cache_record_all(cache);
 }
 
 size_t cuplug_cache_trim(void *self, CUdevice device) {

@@ -3,6 +3,8 @@
  */
 #include "capture.h"
 
+#include "init.h"
+
 #include "lock.h"
 #include "pages.h"
 
@@ -56,7 +58,7 @@ bool cuplug_capturing(void) {
 bool cuplug_capturing_stream(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-    if (!cuplug_capturing() || stream == CU_STREAM_LEGACY)
+    if ((cuplug_hooked && !cuplug_capturing()) || stream == CU_STREAM_LEGACY)
         return false;
     return cuplug_real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

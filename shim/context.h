@@ -52,7 +52,7 @@ static inline struct cuplug_context *cuplug_context_current(void) {
 
     if (cuplug_real.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
         return NULL;
-    if (handle == cuplug_self.handle &&
+    if (cuplug_hooked && handle == cuplug_self.handle &&
         cuplug_self.context_epoch == atomic_load_explicit(&cuplug_context_epoch, memory_order_acquire))
         return cuplug_self.context;
     return cuplug_context_look_up(handle);

@@ -5,9 +5,12 @@
 
 #include "capture.h"
 #include "config/options.h"
+#include "config/table.h"
 #include "deepbind.h"
 #include "live.h"
 #include "stats.h"
+
+#include <string.h>
 
 static int chosen = CUPLUG_BACKEND_DIRECT; /* written by init, before the state is published */
 static _Atomic uint64_t sequence;
@@ -15,7 +18,11 @@ static _Atomic uint64_t own_pool[CUPLUG_STATS_DEVICES]; /* by device: the progra
 static _Atomic uint32_t thread_count;
 
 void cuplug_core_init(void) {
-    chosen = cuplug_backend_choose(cuplug_options.backend);
+    const struct cuplug_option *option = cuplug_option_find(NULL, "backend", strlen("backend"));
+    bool named = cuplug_option_origin(option).line >= 0;
+
+    /* Who opens cuplug as an allocator wants one. */
+    chosen = cuplug_backend_choose(named || cuplug_hooked ? cuplug_options.backend : "pool");
 }
 
 bool cuplug_core_refuses(void) {

@@ -25,6 +25,8 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 _Atomic enum cuplug_state cuplug_state = CUPLUG_UNKNOWN;
 __thread struct cuplug_thread cuplug_self __attribute__((tls_model("initial-exec")));
 
+bool cuplug_hooked;
+
 static struct cuplug_lock init_lock;
 static bool options_read;
 static _Atomic bool fork_watched, unfollowed, exiting;
@@ -69,19 +71,21 @@ void cuplug_init_options(void) {
 
 bool cuplug_init_lookup(void) {
     enum cuplug_state state = atomic_load_explicit(&cuplug_state, memory_order_acquire);
-    bool second;
+    bool second, hooked;
 
     if (state != CUPLUG_UNKNOWN)
         return state == CUPLUG_ON;
     if (!cuplug_real_load()) /* no driver yet: perhaps later */
         return false;
     second = second_copy();
+    hooked = cuplug_before_libc();
     if (!atomic_exchange(&fork_watched, true) && __register_atfork &&
         __register_atfork(cuplug_runtime_before_fork, cuplug_runtime_forked, after_fork_in_child, __dso_handle) != 0)
         atomic_store(&fork_watched, false);
     cuplug_lock(&init_lock);
     state = atomic_load_explicit(&cuplug_state, memory_order_relaxed);
     if (state == CUPLUG_UNKNOWN) {
+        cuplug_hooked = hooked;
         read_options();
         state = cuplug_options.disable || second ? CUPLUG_OFF : CUPLUG_ON;
         atomic_store_explicit(&cuplug_state, state, memory_order_release);

@@ -18,6 +18,9 @@ extern _Atomic enum cuplug_state cuplug_state;
 /* Reads the options if nobody has yet. */
 void cuplug_init_options(void);
 
+/* Do the program's own CUDA calls come by here? Not in a library that was opened as somebody's allocator only, without LD_PRELOAD. Set before the state. */
+extern bool cuplug_hooked;
+
 /* True if wrappers should be handed out. */
 bool cuplug_init_lookup(void);
 

@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 
 #pragma weak dlvsym
@@ -75,6 +76,31 @@ CUPLUG_EARLY void *cuplug_next(const char *name) {
         dl_iterate_phdr(search_object, &search);
     }
     return search.found;
+}
+
+struct order {
+    ElfW(Addr) ours, libc; /* where they are loaded */
+    int first;             /* 1 ours, 2 the C library */
+};
+
+static int look_for_first(struct dl_phdr_info *info, size_t size, void *argument) {
+    struct order *order = argument;
+
+    (void)size;
+    order->first = info->dlpi_addr == order->ours ? 1 : info->dlpi_addr == order->libc ? 2 : 0;
+    return order->first;
+}
+
+bool cuplug_before_libc(void) {
+    struct order order = {0};
+    Dl_info self, libc;
+
+    if (!dladdr((void *)glibc_dlsym, &self) || !dladdr((void *)abort, &libc))
+        return true;
+    order.ours = (ElfW(Addr))self.dli_fbase;
+    order.libc = (ElfW(Addr))libc.dli_fbase;
+    dl_iterate_phdr(look_for_first, &order); /* in the order of loading */
+    return order.first == 1;
 }
 
 CUPLUG_EARLY bool cuplug_same_object(const void *one, const void *other) {

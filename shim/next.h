@@ -17,6 +17,9 @@
 /* The definition of `name` that follows this library's; NULL if there is none. */
 void *cuplug_next(const char *name);
 
+/* Does this library stand in front of the C library, where it was preloaded or linked, so that the program's calls come by here? */
+bool cuplug_before_libc(void);
+
 /* Do both addresses lie in the same loaded object? */
 bool cuplug_same_object(const void *one, const void *other);
 

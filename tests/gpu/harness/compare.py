@@ -127,7 +127,11 @@ def native(section, case):
 
 def under_backend(section, case, backend, expected):
     outcome, totals = section.run_with_stats(case.argv, {**case.env, **section.preload(backend), **case.env_under.get(backend, {})}, case.timeout)
-    name = f"{case.name}, {backend}"
+    judge(section, f"{case.name}, {backend}", outcome, expected, totals, backend)
+
+
+def judge(section, name, outcome, expected, totals, backend):
+    """Reports whether a run behind the shim printed what is expected, was served, and heard nothing from the shim."""
     problem = shim_problem(outcome, totals)
     if outcome.status != 0:
         section.failed(name, outcome.how_it_ended(), outcome.describe())

@@ -9,7 +9,7 @@ import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-from harness.compare import NATIVE, Case, compare, difference, sum_json
+from harness.compare import NATIVE, SPECS, Case, compare, difference, judge, sum_json
 
 PYTHON = "tests/gpu/python"
 GPU_PACKAGES = pathlib.Path(".gpu/root/usr")
@@ -155,6 +155,23 @@ def counter(section):
                        difference(before.stdout, after.stdout))
 
 
+def pluggable(section):
+    """cuplug as the allocator that PyTorch and CuPy are told to use, without LD_PRELOAD."""
+    train, graph = TORCH[1], python_case("PyTorch, a CUDA graph in a MemPool", "torch_graph.py")
+    for case, arguments in ((train, None), (graph, None), (CUPY[1], ("c", "python"))):
+        oracle = section.run(case.argv, case.env, case.timeout)
+        if oracle.status != 0 or not oracle.stdout:
+            section.failed(f"{case.name}, native", oracle.how_it_ended(), oracle.describe())
+            continue
+        for backend in ("pool", "arena"):
+            for argument in arguments or (None,):
+                argv = (*case.argv[:-1], argument) if argument else case.argv
+                env = {**case.env, "ALLOCATOR_LIBRARY": str(section.build / "libcuplug.so"), "CUPLUG_BACKEND": SPECS[backend]}
+                outcome, totals = section.run_with_stats(argv, env, case.timeout)
+                name = f"{case.name}, cuplug as its allocator{f' ({argument})' if argument else ''}, {backend}"
+                judge(section, name, outcome, oracle.stdout, totals, backend)
+
+
 def python_section(cases):
     return lambda section: compare_all(section, cases)
 
@@ -170,5 +187,6 @@ SECTIONS = {
     "cupy": (python_section(CUPY), 240, "cupy"),
     "jax": (python_section(JAX), 240, "jax"),
     "numba": (python_section(NUMBA), 120, "numba.cuda"),
+    "pluggable": (pluggable, 200, "torch"),
 }
-PHASES = (("programs",), ("correctness",), ("faults",), ("torch",), ("bats", "counter", "cupy", "jax", "numba"))
+PHASES = (("programs",), ("correctness",), ("faults",), ("torch",), ("bats", "counter", "cupy", "jax", "numba", "pluggable"))

@@ -1,8 +1,9 @@
 """CuPy at work: kernels of our own, matrix products, reductions, sorting and FFT over several streams.
 
-"pool" (CuPy's memory pool) or "raw" (cupy.cuda.set_allocator(None): every array is a cudaMalloc and a cudaFree) is
-the one argument. Arrays die while kernels on their stream still run. Prints checksums of the results' bytes.
+"pool" (CuPy's memory pool), "raw" (cupy.cuda.set_allocator(None): every array is a cudaMalloc and a cudaFree) or, with the
+path of cuplug's library in $ALLOCATOR_LIBRARY, "c" or "python" (cuplug by CFunctionAllocator or PythonFunctionAllocator) is the one argument. Arrays die while kernels on their stream still run. Prints checksums of the results' bytes.
 """
+import ctypes
 import hashlib
 import os
 import sys
@@ -65,11 +66,26 @@ def over_streams():
     show("rounds over four streams", cupy.stack(results))
 
 
+def cuplug_allocator(kind):
+    library = ctypes.CDLL(os.environ["ALLOCATOR_LIBRARY"])
+    take, give = library.cuplug_cupy_malloc, library.cuplug_cupy_free
+    take.argtypes, take.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_void_p
+    give.argtypes, give.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int), None
+    if kind == "c":
+        addresses = (ctypes.cast(function, ctypes.c_void_p).value for function in (take, give))
+        return cupy.cuda.memory.CFunctionAllocator(0, *addresses, library)
+    return cupy.cuda.memory.PythonFunctionAllocator(
+        lambda size, device: take(None, size, device) or 0, lambda pointer, device: give(None, pointer, device)
+    )
+
+
 def main():
     if sys.argv[1:] == ["raw"]:
         cupy.cuda.set_allocator(None)
+    elif sys.argv[1:] in (["c"], ["python"]):
+        cupy.cuda.set_allocator(cuplug_allocator(sys.argv[1]).malloc)
     elif sys.argv[1:] != ["pool"]:
-        sys.exit("usage: cupy_work.py pool|raw")
+        sys.exit("usage: cupy_work.py pool|raw|c|python")
     over_streams()
     show("kernel", integers(1 << 20, 5))
     show("product", cupy.stack([one_round(i) for i in range(10)]))

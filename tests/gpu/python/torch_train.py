@@ -16,6 +16,8 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
 from torch import nn
 
+from allocator import cuplug_allocator
+
 STEPS, WARM_UP = 200, 20
 VOCABULARY, WIDTH, HEADS, LAYERS = 2000, 256, 4, 3
 
@@ -106,6 +108,8 @@ def train():
 
 
 def main():
+    if allocator := cuplug_allocator():
+        torch.cuda.memory.change_current_allocator(allocator)
     losses, parameters, milliseconds = train()
     for step, loss in enumerate(losses.tolist()):
         print(f"step {step}: {loss.hex()} ({loss!r})")
