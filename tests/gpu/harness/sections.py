@@ -62,7 +62,7 @@ def compare_all(section, cases, at_once=1):
 
 def bats(section):
     unpacked = GPU_PACKAGES / "bin/bats"
-    env = {"CUPLUG_TEST_DRIVER": "gpu", "BACKENDS": "direct pool arena:size=4G managed:max=1G"}
+    env = {"CUPLUG_TEST_DRIVER": "gpu", "BACKENDS": "direct pool arena:size=4G managed:max=1G", "JOBS": "4"}
     if unpacked.exists():
         env["PATH"] = f"{unpacked.parent.resolve()}:{os.environ['PATH']}"
         env["BATS_LIB_PATH"] = str((GPU_PACKAGES / "lib/bats").resolve())
