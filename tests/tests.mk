@@ -106,11 +106,11 @@ check-bats: lib programs
 	BUILD=$(BUILD) BUILD_DEBUG=$(BUILD_DEBUG) CUPLUG_TEST_DRIVER=$(CUPLUG_TEST_DRIVER) CUDA_LIB=$(cuda_lib) CUDA_INC=$(CUDA_INC) CC="$(CC)" \
 	  tests/bats/run $(BUILD)/check/$(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),gpu-)bats $(BATS_FILES)
 
-# The same programs and tests for aarch64, built by Debian's cross compiler and run by qemu. It is slow: one backend, and the files in which the processor
-# matters (look-ups, calls, order of memory, threads, forks).
+# The same programs and tests for aarch64, built by Debian's cross compiler and run by qemu. It is slow: one backend. Not
+# among them: what is about this machine's programs (children, command, config) and about the debug build (faults).
 aarch64_compiler := aarch64-linux-gnu-gcc
 aarch64_runner   := qemu-aarch64 -L /usr/aarch64-linux-gnu
-aarch64_files    := loader lookup ways preload frees order contexts fork
+aarch64_files    := loader lookup ways preload frees order contexts fork sizes memory drivers report api pluggable backends capture
 aarch64_lacking  := $(strip $(foreach tool,$(aarch64_compiler) $(firstword $(aarch64_runner)),$(if $(shell command -v $(tool)),,$(tool))))
 
 .PHONY: check-aarch64

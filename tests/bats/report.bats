@@ -6,6 +6,7 @@ FIELDS="allocations frees failed live_blocks live_bytes peak_live_bytes reserved
 
 @test "stdout is the program's alone, at every log level, and stderr is empty by default (C115)" {
   # Lost otherwise: whatever the program's output is piped into.
+  needs_own_processor "byte for byte, without the helper that knows of emulators"
   local backend level expected=$BATS_TEST_TMPDIR/expected actual=$BATS_TEST_TMPDIR/actual
   local run_it=(env LD_LIBRARY_PATH="$DRIVER_PATH:${LD_LIBRARY_PATH:-}")
   "${run_it[@]}" ${SANITIZER:+LD_PRELOAD="$SANITIZER"} "$PROGRAMS/quiet_output.shared" >"$expected"

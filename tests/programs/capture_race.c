@@ -66,13 +66,13 @@ int main(int argc, char **argv) {
     RT(cudaMalloc(&target, SIZE));
     for (int i = 0; i < CHURNERS; i++)
         start_thread(&threads[i], churn, (void *)(intptr_t)i);
-    for (; now_ms() < end; rounds++) {
+    for (; now_ms() < end || rounds < 4; rounds++) {
         enum cudaStreamCaptureMode mode = rounds % 2 ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeThreadLocal;
         bad += !capture(stream, mode, target, rounds % 250 + 1);
     }
     __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
     for (int i = 0; i < CHURNERS; i++)
         pthread_join(threads[i], NULL);
-    printf("captures made: %s, spoiled: %d\n", yes_no(rounds > 3), bad);
+    printf("captures spoiled: %d\n", bad);
     return 0;
 }
