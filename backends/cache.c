@@ -211,7 +211,6 @@ static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_re
 }
 
 static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
-    CUresult result;
     bool crowded;
 
     cuplug_cache_poll(cache);
@@ -225,8 +224,7 @@ static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *re
         if (*block)
             return CUDA_SUCCESS;
     }
-    result = grow(cache, request, block);
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(cache, request, block) : result;
+    return grow(cache, request, block);
 }
 
 CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block) {
@@ -250,12 +248,14 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
     cuplug_unlock(&cache->lock);
     if (!taken)
         result = miss(cache, &wanted, &taken);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted.alignment > alignment) { /* rather off a page than not at all: nobody promised one */
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted.alignment > alignment) { /* rather off a page than waited for, or not at all: nobody promised one */
         wanted.alignment = alignment;
         taken = drain_and_take(cache, &wanted, &crowded);
         if (taken)
             result = CUDA_SUCCESS;
     }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        result = out_of_memory(cache, &wanted, &taken);
     if (result != CUDA_SUCCESS)
         return result;
     block->pointer = taken->address;

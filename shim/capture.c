@@ -17,6 +17,7 @@ struct capture {
     CUstream stream;
     CUcontext context;
     pthread_t thread; /* tells per-thread default streams apart */
+    uint64_t number;
 };
 
 /* Both seq_cst: inside is raised before capturing is read, capturing is raised before inside is read, so one of the two sees the other. */
@@ -25,6 +26,7 @@ static _Atomic int capturing;
 
 static struct cuplug_lock list_lock;
 static struct capture *captures;
+static _Atomic uint64_t newest; /* number of the capture that was listed last */
 static struct cuplug_slab slab = {.object_size = sizeof(struct capture)};
 
 bool cuplug_gate_enter(void) {
@@ -76,20 +78,25 @@ void cuplug_capture_begun(CUstream stream, bool ok) {
     cuplug_lock(&list_lock);
     capture = cuplug_slab_take(&slab);
     if (capture) { /* without memory for it the count stays up: no fences any more, but nothing spoiled */
-        *capture = (struct capture){captures, stream, context, pthread_self()};
+        *capture = (struct capture){captures, stream, context, pthread_self(), atomic_fetch_add(&newest, 1) + 1};
         captures = capture;
     }
     cuplug_unlock(&list_lock);
 }
 
-/* Takes the captures that match out of the list. A NULL stream or context matches any. */
-static void forget(CUstream stream, CUcontext context) {
+uint64_t cuplug_capture_newest(void) {
+    return atomic_load(&newest);
+}
+
+/* Takes the captures up to number `last` that match out of the list. A NULL stream or context matches any. */
+static void forget(CUstream stream, CUcontext context, uint64_t last) {
     cuplug_lock(&list_lock);
     for (struct capture **link = &captures; *link;) {
         struct capture *capture = *link;
         bool same_thread = stream != CU_STREAM_PER_THREAD || pthread_equal(capture->thread, pthread_self());
 
-        if ((stream && (capture->stream != stream || !same_thread)) || (context && capture->context != context)) {
+        if ((stream && (capture->stream != stream || !same_thread)) || (context && capture->context != context) ||
+            capture->number > last) {
             link = &capture->next;
             continue;
         }
@@ -106,17 +113,17 @@ void cuplug_capture_end(CUstream stream) {
     /* An end from the wrong thread or stream leaves the capture as it is. */
     if (cuplug_real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
         return;
-    forget(stream, NULL);
+    forget(stream, NULL, UINT64_MAX);
 }
 
-void cuplug_capture_forget(CUstream stream) {
+void cuplug_capture_forget(CUstream stream, uint64_t last) {
     if (cuplug_capturing() && stream)
-        forget(stream, NULL);
+        forget(stream, NULL, last);
 }
 
-void cuplug_capture_forget_context(CUcontext context) {
+void cuplug_capture_forget_context(CUcontext context, uint64_t last) {
     if (cuplug_capturing() && context)
-        forget(NULL, context);
+        forget(NULL, context, last);
 }
 
 CUstreamCaptureMode cuplug_capture_relax(void) {

@@ -11,6 +11,7 @@
 #include "real.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct cuplug_context;
 
@@ -28,11 +29,14 @@ bool cuplug_capturing_stream(CUstream stream);
 
 /* After the driver's begin of a capture on `stream`, for which the gate was closed. It stays closed until the capture's end. */
 void cuplug_capture_begun(CUstream stream, bool ok);
-/* After the driver's end of a capture, and before a stream is destroyed. */
+/* After the driver's end of a capture. */
 void cuplug_capture_end(CUstream stream);
-void cuplug_capture_forget(CUstream stream);
-/* A context's streams are gone. */
-void cuplug_capture_forget_context(CUcontext context);
+/* The newest capture there is. Asked before a stream or context is destroyed and named afterwards, as the handle may by then be
+ * another's, which captures. */
+uint64_t cuplug_capture_newest(void);
+/* A stream is gone, or all of a context's, and with it the captures up to number `last`. */
+void cuplug_capture_forget(CUstream stream, uint64_t last);
+void cuplug_capture_forget_context(CUcontext context, uint64_t last);
 
 /* Our queries and waits of events, and what creates them, are legal in every thread only in relaxed mode. */
 CUstreamCaptureMode cuplug_capture_relax(void);

@@ -91,9 +91,10 @@ static struct cuplug_context *add(CUcontext handle, uint64_t id, CUdevice device
     return context;
 }
 
-static void lose(struct cuplug_context *context) {
+/* `captures`: the newest one that may be of this context and not of the next with its handle. */
+static void lose(struct cuplug_context *context, uint64_t captures) {
     atomic_store(&context->gone, true);
-    cuplug_capture_forget_context(context->handle);
+    cuplug_capture_forget_context(context->handle, captures);
     cuplug_core_context_lost(context);
     atomic_fetch_add(&cuplug_context_epoch, 1);
 }
@@ -117,7 +118,7 @@ struct cuplug_context *cuplug_context_look_up(CUcontext handle) {
         enum cuplug_context_origin origin = context->origin;
 
         device = context->device;
-        lose(context);
+        lose(context, cuplug_capture_newest());
         context = add(handle, id, device, origin);
     }
     if (!context && cuplug_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
@@ -144,6 +145,7 @@ struct cuplug_context *cuplug_context_ending(CUcontext handle) {
     atomic_fetch_add(&cuplug_context_epoch, 1);
     while (atomic_load(&context->inside) > 0)
         sched_yield();
+    atomic_store(&context->captures, cuplug_capture_newest());
     return context;
 }
 
@@ -159,7 +161,7 @@ void cuplug_context_ended(struct cuplug_context *context, bool ended) {
     if (!context)
         return;
     if (ended)
-        lose(context);
+        lose(context, atomic_load(&context->captures));
     atomic_fetch_sub(&context->ending, 1);
     atomic_fetch_add(&cuplug_context_epoch, 1);
 }

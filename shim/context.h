@@ -31,6 +31,7 @@ struct cuplug_context {
     _Atomic int ending; /* program's calls under way that may end it: no new blocks, no driver call of ours in it */
     _Atomic int inside; /* driver calls of ours in it that are under way */
     _Atomic int attached; /* references that the program took with cuCtxAttach */
+    _Atomic uint64_t captures; /* the newest capture when the last call that may end it began */
     void *_Atomic cache[CUPLUG_STATS_BACKENDS]; /* what each backend keeps for it; the backend's to set */
     struct cuplug_context *next;
 };

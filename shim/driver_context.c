@@ -147,12 +147,13 @@ static void stream_dies(CUstream stream) {
 }
 
 static CUresult destroy_stream(bool on, CUresult (*real)(CUstream), CUstream stream) {
+    uint64_t captures = on ? cuplug_capture_newest() : 0;
     CUresult result;
 
     stream_dies(stream);
     result = real(stream);
     if (on && result == CUDA_SUCCESS)
-        cuplug_capture_forget(stream);
+        cuplug_capture_forget(stream, captures);
     return result;
 }
 

@@ -115,6 +115,12 @@ free again: yes"
   assert_says "finished: yes" persistent_kernel.link wait-value 1024
 }
 
+@test "a full arena serves what fits off a page rather than wait for the device" {
+  # Lost otherwise: the program, where the running kernel waits for what comes after the allocation; else the kernel's time.
+  local BACKENDS="arena:size=8M"
+  assert_says "finished: yes" limits.link hole
+}
+
 @test "managed: blocks are reused once their old work is done, never behind a wait on the device" {
   # Lost otherwise: what the host writes into a new block while the last owner's kernel still runs.
   quietly managed CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" free_waits_for_kernel.shared crowd

@@ -8,12 +8,14 @@
  *   probe BYTES       one block of so much; then blocks of 1 GiB until there are no more
  *   until MIB         blocks of so much until there are no more: how many
  *   granule           sizes around every granule that an allocator may have: each block has its own bytes, to the first and the last
+ *   hole              full but for an idle hole of 2 MiB that holds no whole page, a kernel running: the hole serves, and nobody waits
  *   align             blocks asked for larger than needed and aligned up by the program, as for pages of 64 KiB
  *   attributes        what the driver says of a block
  *   capture           a block allocated while the thread's own stream captures: the graph holds what the program put in and nothing else
  *   live              one block of 1 MiB, which is never freed
  */
 #include "driver.h"
+#include <stdatomic.h>
 
 static void say(const char *what, CUresult result) {
     const char *name = "?";
@@ -155,6 +157,35 @@ static void granule(void) {
     printf("sizes: %zu, wrong: %zu\n", tried, wrong);
 }
 
+static _Atomic bool served;
+
+static void CUDA_CB until_served(void *unused) {
+    (void)unused;
+    while (!atomic_load(&served))
+        sleep_ms(1);
+}
+
+static int by_address(const void *one, const void *other) {
+    CUdeviceptr a = *(const CUdeviceptr *)one, b = *(const CUdeviceptr *)other;
+    return a < b ? -1 : a > b;
+}
+
+static void hole(void) {
+    CUdeviceptr block[8], last;
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    for (size_t i = 0; i < COUNT_OF(block); i++)
+        CU(cuMemAlloc(&block[i], MIB));
+    qsort(block, COUNT_OF(block), sizeof *block, by_address);
+    CU(cuMemFree(block[1]));
+    CU(cuMemFree(block[2]));
+    CU(cuCtxSynchronize());
+    CU(cuLaunchHostFunc(stream, until_served, NULL));
+    CU(cuMemAlloc(&last, 2 * MIB));
+    atomic_store(&served, true);
+    CU(cuStreamSynchronize(stream));
+    printf("finished: yes\n");
+}
+
 static void align(void) {
     static const size_t sizes[] = {1, 4096, 65535, 65536, 65537, 3 * MIB + 1};
     CUdeviceptr block[2][COUNT_OF(sizes)], aligned[2][COUNT_OF(sizes)];
@@ -224,6 +255,8 @@ int main(int argc, char **argv) {
         oversubscribe();
     else if (strcmp(what, "granule") == 0)
         granule();
+    else if (strcmp(what, "hole") == 0)
+        hole();
     else if (strcmp(what, "align") == 0)
         align();
     else if (strcmp(what, "capture") == 0)
