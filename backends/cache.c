@@ -5,6 +5,7 @@
 
 #include "shim/capture.h"
 #include "shim/debug.h"
+#include "shim/others.h"
 #include "shim/stats.h"
 
 #include <sched.h>
@@ -145,6 +146,7 @@ static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *re
     size_t least = cuplug_cache_round_up(request->size, page), step;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
+    cuplug_others_look();
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (cache->policy->keeps) {
@@ -199,7 +201,7 @@ static bool hopeless(struct cuplug_cache *cache, struct cuplug_context *context,
 static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     CUresult result;
 
-    if (cuplug_capturing() || cuplug_exiting() || hopeless(cache, request->context, request->size))
+    if (cuplug_exiting() || hopeless(cache, request->context, request->size))
         return CUDA_ERROR_OUT_OF_MEMORY;
     cuplug_lock(&cache->lock);
     cache->tight = true;
@@ -293,6 +295,23 @@ static bool needed_soon(const struct cuplug_cache *cache, size_t freed) {
     return cache->policy->keeps && cache->unrecorded.bytes + freed > (cache->heap.reserved - cache->live_bytes - cache->waiting.bytes) / 4;
 }
 
+/* Counts a block freed in a stream's order: for the stream, and for the context, as streams that are not used again (of threads that ended, say) never come to
+ * record by themselves. True if it is time to record, on *stream or (then NULL) for the whole context. The lock is held. */
+static bool owe_in_stream(struct cuplug_cache *cache, struct cuplug_cache_stream **stream, const struct cuplug_heap_block *freed) {
+    struct cuplug_debt *mine = &(*stream)->unrecorded, *all = &cache->unrecorded, before = *mine;
+
+    if (cuplug_cache_owe(mine, freed->size, false)) {
+        all->bytes -= before.bytes < all->bytes ? before.bytes : all->bytes;
+        all->blocks -= before.blocks < all->blocks ? before.blocks : all->blocks;
+        (*stream)->pins++;
+        return true;
+    }
+    if (!cuplug_hooked || !cuplug_fence_of_contexts() || !cuplug_cache_owe(all, freed->size, false))
+        return false;
+    *stream = NULL;
+    return true;
+}
+
 /* Where no device wait will bring the memory back, the free waits in the end, as it always did natively. */
 static bool must_wait(const struct cuplug_cache *cache) {
     return cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * slack(cache));
@@ -320,8 +339,8 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
         cuplug_heap_give(&cache->heap, &cache->ready, freed);
     } else if (release->kind == CUPLUG_ASYNC && release->context == block->context &&
                (stream = cuplug_cache_stream_free(cache, freed, release->stream, release->stream_id))) {
-        mark = freed->stream_mark;
-        due = cuplug_cache_owe(&stream->unrecorded, freed->size, false);
+        due = owe_in_stream(cache, &stream, freed);
+        mark = stream ? freed->stream_mark : freed->mark;
     } else {
         queue(cache, freed);
         mark = freed->mark;
@@ -329,10 +348,14 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
         due = cuplug_cache_owe(&cache->unrecorded, freed->size, wait || cache->tight || needed_soon(cache, freed->size));
     }
     cuplug_unlock(&cache->lock);
-    if (due && stream)
+    if (due && stream) {
         record(cache, &stream->fence, &stream->unrecorded, mark);
-    else if (due)
+        cuplug_lock(&cache->lock);
+        stream->pins--;
+        cuplug_unlock(&cache->lock);
+    } else if (due) {
         record(cache, &cache->fence, &cache->unrecorded, mark);
+    }
     if (wait && !cuplug_capturing())
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
     return CUDA_SUCCESS;

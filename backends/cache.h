@@ -49,6 +49,7 @@ struct cuplug_cache_stream {
     struct cuplug_list list; /* handed out at once to the same stream, to others once the fence has passed */
     struct cuplug_fence fence;
     struct cuplug_debt unrecorded;
+    int pins; /* records on their way, for which it must stay this stream's */
     bool dead;
 };
 

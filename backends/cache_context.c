@@ -4,6 +4,7 @@
  */
 #include "cache.h"
 
+#include "shim/capture.h"
 #include "shim/pages.h"
 #include "shim/stats.h"
 
@@ -128,6 +129,8 @@ static void wait(struct cuplug_context *context, void *arg) {
 bool cuplug_cache_record_all(struct cuplug_cache *cache) {
     bool waiting;
 
+    if (cuplug_capturing())
+        return cuplug_fence_synchronise(&cache->fence);
     cuplug_lock(&cache->lock);
     waiting = cache->waiting.oldest != NULL;
     cuplug_unlock(&cache->lock);

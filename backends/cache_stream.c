@@ -22,7 +22,7 @@ static struct cuplug_cache_stream *unused(struct cuplug_cache *cache) {
     int count = 0;
 
     for (stream = cache->streams; stream; stream = stream->next, count++) {
-        if (stream->list.root)
+        if (stream->list.root || stream->pins)
             continue;
         if (stream->dead)
             return stream;
@@ -77,13 +77,15 @@ void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, C
     cuplug_lock(&cache->lock);
     stream = cuplug_cache_stream_find(cache, id);
     record = stream && stream->list.root;
+    if (stream)
+        stream->pins++;
     cuplug_unlock(&cache->lock);
     if (record) /* its work goes on after it is destroyed; this is the last chance to watch it */
         cuplug_fence_record(&stream->fence, cuplug_fence_mark(&stream->fence));
     if (!stream)
         return;
     cuplug_lock(&cache->lock);
-    if (stream->id == id) /* and does not serve another stream by now */
-        stream->dead = true;
+    stream->pins--;
+    stream->dead = true;
     cuplug_unlock(&cache->lock);
 }

@@ -46,8 +46,7 @@ static void tell_shared(struct cuplug_context *context, void *arg) {
     cuplug_core_context_shared(context);
 }
 
-/* From now on no block may be handed out behind a device wait, which orders one context's work only; those that were are done waiting. */
-static void become_shared(void) {
+void cuplug_context_share(void) {
     atomic_store(&shared, true);
     cuplug_gate_close(); /* whoever is about to make a device wait has made it, or will see `shared` */
     cuplug_gate_open();
@@ -70,7 +69,7 @@ static struct cuplug_context *add(CUcontext handle, uint64_t id, CUdevice device
     cuplug_context_each(count_context, &others);
     if (origin && others && !(context && context->origin) && !atomic_load(&shared_done)) {
         cuplug_unlock(&list_lock);
-        become_shared(); /* before the newcomer can touch a block of the others */
+        cuplug_context_share(); /* before the newcomer can touch a block of the others */
         cuplug_lock(&list_lock);
         context = find(handle);
     }
@@ -100,17 +99,24 @@ static void lose(struct cuplug_context *context, uint64_t captures) {
 }
 
 /* A primary context keeps its handle through a reset, and the program need not retain it again. */
-static bool was_primary(CUcontext handle) {
+static struct cuplug_context *former_primary(CUcontext handle) {
     struct cuplug_context *context = atomic_load_explicit(&contexts, memory_order_acquire);
 
     while (context && (context->handle != handle || context->origin != CUPLUG_CONTEXT_PRIMARY))
         context = context->next;
-    return context != NULL;
+    return context;
+}
+
+/* The driver tells the device of the current context only. */
+static bool device_of(CUcontext handle, CUdevice *device) {
+    CUcontext current = NULL;
+
+    return cuplug_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == handle && cuplug_real.cuCtxGetDevice(device) == CUDA_SUCCESS;
 }
 
 struct cuplug_context *cuplug_context_look_up(CUcontext handle) {
     uint32_t epoch = atomic_load_explicit(&cuplug_context_epoch, memory_order_acquire);
-    struct cuplug_context *context = find(handle);
+    struct cuplug_context *context = find(handle), *former;
     uint64_t id = id_of(handle);
     CUdevice device = 0;
 
@@ -121,19 +127,25 @@ struct cuplug_context *cuplug_context_look_up(CUcontext handle) {
         lose(context, cuplug_capture_newest());
         context = add(handle, id, device, origin);
     }
-    if (!context && cuplug_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
-        context = add(handle, id, device, was_primary(handle) ? CUPLUG_CONTEXT_PRIMARY : CUPLUG_CONTEXT_UNKNOWN);
+    if (!context && (former = former_primary(handle)))
+        context = add(handle, id, former->device, CUPLUG_CONTEXT_PRIMARY);
+    else if (!context && device_of(handle, &device))
+        context = add(handle, id, device, CUPLUG_CONTEXT_UNKNOWN);
     cuplug_self.handle = handle;
     cuplug_self.context = context;
     cuplug_self.context_epoch = epoch;
     return context;
 }
 
-void cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin) {
+struct cuplug_context *cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin) {
     struct cuplug_context *context = find(handle);
+    uint64_t id = context && context->origin && origin == CUPLUG_CONTEXT_PRIMARY ? 0 : id_of(handle);
 
-    if (!context || !context->origin)
-        add(handle, id_of(handle), device, origin);
+    if (context && id && context->id != id) { /* another thread is destroying it, and the driver gave its handle away again */
+        lose(context, cuplug_capture_newest());
+        context = NULL;
+    }
+    return context && context->origin ? context : add(handle, id, device, origin);
 }
 
 struct cuplug_context *cuplug_context_ending(CUcontext handle) {
@@ -149,12 +161,12 @@ struct cuplug_context *cuplug_context_ending(CUcontext handle) {
     return context;
 }
 
-struct cuplug_context *cuplug_context_ending_primary(CUdevice device) {
+struct cuplug_context *cuplug_context_primary(CUdevice device) {
     struct cuplug_context *context = atomic_load_explicit(&contexts, memory_order_acquire);
 
     while (context && (context->device != device || context->origin != CUPLUG_CONTEXT_PRIMARY || cuplug_context_gone(context)))
         context = context->next;
-    return context ? cuplug_context_ending(context->handle) : NULL;
+    return context;
 }
 
 void cuplug_context_ended(struct cuplug_context *context, bool ended) {
@@ -164,6 +176,10 @@ void cuplug_context_ended(struct cuplug_context *context, bool ended) {
         lose(context, atomic_load(&context->captures));
     atomic_fetch_sub(&context->ending, 1);
     atomic_fetch_add(&cuplug_context_epoch, 1);
+}
+
+void cuplug_context_lost(struct cuplug_context *context) {
+    lose(context, atomic_load(&context->captures));
 }
 
 bool cuplug_context_same(const struct cuplug_context *context) {

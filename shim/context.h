@@ -30,6 +30,7 @@ struct cuplug_context {
     _Atomic bool gone;
     _Atomic int ending; /* program's calls under way that may end it: no new blocks, no driver call of ours in it */
     _Atomic int inside; /* driver calls of ours in it that are under way */
+    _Atomic int retained; /* references to a primary context that were seen taken */
     _Atomic int attached; /* references that the program took with cuCtxAttach */
     _Atomic uint64_t captures; /* the newest capture when the last call that may end it began */
     void *_Atomic cache[CUPLUG_STATS_BACKENDS]; /* what each backend keeps for it; the backend's to set */
@@ -41,6 +42,9 @@ extern _Atomic uint32_t cuplug_context_epoch;
 
 /* More than one context exists or existed: no reuse may rest on a device wait, which orders one context only. */
 bool cuplug_context_shared(void);
+
+/* From now on none may, as if there were more than one. Returns once those blocks are done waiting. */
+void cuplug_context_share(void);
 
 /* Any context seen yet? (Then a forked child cannot use the driver.) */
 bool cuplug_context_any(void);
@@ -60,13 +64,17 @@ static inline struct cuplug_context *cuplug_context_current(void) {
 }
 
 /* A context the program just made or retained. */
-void cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin);
+struct cuplug_context *cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin);
+
+/* The device's primary context, if there is one. */
+struct cuplug_context *cuplug_context_primary(CUdevice device);
 
 /* Around a call that may end a context: `handle`'s object is marked and every driver call of ours in it is over. NULL if unknown. */
 struct cuplug_context *cuplug_context_ending(CUcontext handle);
-struct cuplug_context *cuplug_context_ending_primary(CUdevice device);
 /* … and afterwards: did it end? If not, it serves on. NULL is allowed. */
 void cuplug_context_ended(struct cuplug_context *context, bool ended);
+/* A release of a primary context was seen to end it only afterwards. */
+void cuplug_context_lost(struct cuplug_context *context);
 /* After a release of the primary context that left it alive: is it the same one, or did another thread's retain make a new one? */
 bool cuplug_context_same(const struct cuplug_context *context);
 

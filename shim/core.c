@@ -115,7 +115,7 @@ static CUresult allocate(int backend, const struct cuplug_request *request, stru
     const struct cuplug_backend_ops *ops = cuplug_backend(backend);
     CUresult result = ops->alloc(cuplug_backend_self(backend), request, block);
 
-    while (backend == CUPLUG_BACKEND_DIRECT && cuplug_core_retry(result, request->device))
+    while (backend == CUPLUG_BACKEND_DIRECT && cuplug_core_retry(result, request->device, request->size))
         result = ops->alloc(cuplug_backend_self(backend), request, block);
     return result;
 }
@@ -216,11 +216,11 @@ uint64_t cuplug_core_stream_id(CUstream stream) {
             cuplug_self.number = atomic_fetch_add_explicit(&thread_count, 1, memory_order_relaxed) + 1;
         return UINT64_MAX - cuplug_self.number;
     }
+    if (!cuplug_real_has(cuStreamGetId))
+        return (uint64_t)stream; /* a destroyed stream's blocks leave it before its handle can come back */
     if (cuplug_capturing_stream(stream)) /* to ask would spoil the capture, in every mode (measured) */
         return 0;
-    if (cuplug_real_has(cuStreamGetId))
-        return cuplug_real.cuStreamGetId(stream, &id) == CUDA_SUCCESS ? id + 2 : 0;
-    return (uint64_t)stream; /* a destroyed stream's blocks leave it before its handle can come back */
+    return cuplug_real.cuStreamGetId(stream, &id) == CUDA_SUCCESS ? id + 2 : 0;
 }
 
 struct dead_stream {
@@ -259,8 +259,11 @@ size_t cuplug_core_trim(CUdevice device) {
     return given;
 }
 
-bool cuplug_core_retry(CUresult result, CUdevice device) {
-    return result == CUDA_ERROR_OUT_OF_MEMORY && !cuplug_capturing() && !cuplug_exiting() && cuplug_core_trim(device) > 0;
+bool cuplug_core_retry(CUresult result, CUdevice device, size_t size) {
+    size_t total = 0;
+
+    return result == CUDA_ERROR_OUT_OF_MEMORY && !cuplug_exiting() && cuplug_real.cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS &&
+           size <= total && cuplug_core_trim(device) > 0;
 }
 
 void cuplug_core_context_shared(struct cuplug_context *context) {

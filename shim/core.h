@@ -57,11 +57,11 @@ void cuplug_core_stream_destroyed(CUstream stream);
 /* Bytes that allocations in the context can get, where its device has `free` left. */
 size_t cuplug_core_available(struct cuplug_context *context, size_t free);
 
-/* Gives what backends hold idle on the device back to the driver, for which it waits; bytes. Not while anything captures. */
+/* Gives what backends hold idle on the device back to the driver, for which it waits; bytes. */
 size_t cuplug_core_trim(CUdevice device);
 
-/* After `result` of a driver allocation on `device`: true if memory was given back, so that trying again is worth it; ask again if that fails, too. */
-bool cuplug_core_retry(CUresult result, CUdevice device);
+/* After `result` of a driver allocation of `size` bytes on `device`: true if memory was given back, so that trying again is worth it; ask again if that fails, too. */
+bool cuplug_core_retry(CUresult result, CUdevice device, size_t size);
 
 /* The program manages memory pools itself on this device: its stream-ordered allocations are the driver's from now on. */
 void cuplug_core_own_pool(CUdevice device);

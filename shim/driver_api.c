@@ -86,7 +86,7 @@ CUresult cuplug_cuMemAllocPitch(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
     backend = cuplug_core_route(context, false);
     if (backend == CUPLUG_BACKEND_DIRECT || !pitched(WidthInBytes, Height, ElementSizeBytes, &pitch, &size)) {
         result = cuplug_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-        while (context && cuplug_core_retry(result, context->device))
+        while (context && cuplug_core_retry(result, context->device, 0))
             result = cuplug_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
         return dptr && pPitch ? cuplug_core_adopt(result, CUPLUG_SYNC, result == CUDA_SUCCESS ? *pPitch * Height : WidthInBytes, NULL, dptr)
                               : result;
@@ -108,7 +108,7 @@ CUresult cuplug_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned i
     if (!on || !dptr)
         return result;
     context = cuplug_context_current();
-    while (context && cuplug_core_retry(result, context->device))
+    while (context && cuplug_core_retry(result, context->device, bytesize))
         result = cuplug_real.cuMemAllocManaged(dptr, bytesize, flags);
     return cuplug_core_adopt(result, CUPLUG_MANAGED, bytesize, NULL, dptr);
 }
@@ -201,7 +201,7 @@ static CUresult alloc_from_pool(bool on, from_pool_fn *real, CUdeviceptr *dptr, 
     if (!on || !dptr || captured)
         return result;
     context = cuplug_context_current();
-    while (context && cuplug_core_retry(result, context->device))
+    while (context && cuplug_core_retry(result, context->device, bytesize))
         result = real(dptr, bytesize, pool, stream);
     return cuplug_core_adopt(result, CUPLUG_POOLED, bytesize, stream, dptr);
 }

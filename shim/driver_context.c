@@ -14,8 +14,12 @@ CUresult cuplug_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     bool on = cuplug_on();
     CUresult result = cuplug_real.cuDevicePrimaryCtxRetain(pctx, dev);
 
+    struct cuplug_context *context = NULL;
+
     if (result == CUDA_SUCCESS && on)
-        cuplug_context_appeared(*pctx, dev, CUPLUG_CONTEXT_PRIMARY);
+        context = cuplug_context_appeared(*pctx, dev, CUPLUG_CONTEXT_PRIMARY);
+    if (context)
+        atomic_fetch_add(&context->retained, 1);
     return result;
 }
 
@@ -94,16 +98,40 @@ CUresult cuplug_cuCtxDetach(CUcontext ctx) {
     return result;
 }
 
-/* A primary context ends when the last reference goes. */
-static CUresult release_primary(bool on, CUresult (*real)(CUdevice), CUdevice dev) {
-    struct cuplug_context *context = on ? cuplug_context_ending_primary(dev) : NULL;
-    CUresult result = real(dev);
+static bool primary_active(CUdevice dev) {
     unsigned int flags;
-    int active = 1;
+    int active = 0;
 
-    if (context && result == CUDA_SUCCESS && cuplug_real.cuDevicePrimaryCtxGetState(dev, &flags, &active) != CUDA_SUCCESS)
-        active = 0;
-    cuplug_context_ended(context, !active || (context && !cuplug_context_same(context)));
+    return cuplug_real.cuDevicePrimaryCtxGetState(dev, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* Takes a reference off unless it is the last that we know of. */
+static bool drop_one_of_many(struct cuplug_context *context) {
+    int now = atomic_load(&context->retained);
+
+    while (now > 1)
+        if (atomic_compare_exchange_weak(&context->retained, &now, now - 1))
+            return true;
+    return false;
+}
+
+/* A primary context ends when the last reference goes. One of many is given back without waiting for our own calls in it, which may wait for the device, and
+ * that for the caller. */
+static CUresult release_primary(bool on, CUresult (*real)(CUdevice), CUdevice dev) {
+    struct cuplug_context *context = on ? cuplug_context_primary(dev) : NULL;
+    CUresult result;
+
+    if (context && drop_one_of_many(context)) {
+        result = real(dev);
+        if (result != CUDA_SUCCESS)
+            atomic_fetch_add(&context->retained, 1);
+        else if (!primary_active(dev)) /* it was the last: others were taken or given where we could not see */
+            cuplug_context_lost(context);
+        return result;
+    }
+    context = context ? cuplug_context_ending(context->handle) : NULL;
+    result = real(dev);
+    cuplug_context_ended(context, context && result == CUDA_SUCCESS && (!primary_active(dev) || !cuplug_context_same(context)));
     return result;
 }
 
@@ -120,9 +148,11 @@ CUresult cuplug_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
 }
 
 static CUresult reset_primary(bool on, CUresult (*real)(CUdevice), CUdevice dev) {
-    struct cuplug_context *context = on ? cuplug_context_ending_primary(dev) : NULL;
-    CUresult result = real(dev);
+    struct cuplug_context *context = on ? cuplug_context_primary(dev) : NULL;
+    CUresult result;
 
+    context = context ? cuplug_context_ending(context->handle) : NULL;
+    result = real(dev);
     cuplug_context_ended(context, result == CUDA_SUCCESS);
     return result;
 }

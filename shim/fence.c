@@ -20,7 +20,7 @@ static void raise_to(_Atomic uint64_t *number, uint64_t to) {
         ;
 }
 
-static bool context_records(void) {
+bool cuplug_fence_of_contexts(void) {
     return cuplug_real_has(cuCtxRecordEvent) && cuplug_real_has(cuCtxWaitEvent);
 }
 
@@ -77,7 +77,7 @@ static bool record_now(struct cuplug_fence *fence, struct cuplug_context *contex
     CUresult result;
     CUevent event;
 
-    if (!stream && !context_records()) {
+    if (!stream && !cuplug_fence_of_contexts()) {
         if (!synchronise(context))
             return false;
         raise_to(&fence->completed, number);
@@ -121,6 +121,32 @@ bool cuplug_fence_record(struct cuplug_fence *fence, uint64_t mark) {
     return ok;
 }
 
+bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
+    struct cuplug_context *context = atomic_load(&fence->context);
+    uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
+    CUstreamCaptureMode mode;
+    CUdeviceptr byte;
+    bool ok = false;
+
+    if (cuplug_exiting() || !cuplug_context_enter(context))
+        return false;
+    mode = cuplug_capture_relax();
+    if (cuplug_context_push(context)) {
+        ok = cuplug_real.cuMemAlloc_v2(&byte, 1) == CUDA_SUCCESS && cuplug_real.cuMemFree_v2(byte) == CUDA_SUCCESS;
+        cuplug_context_pop();
+    }
+    cuplug_capture_restore(mode);
+    cuplug_context_leave(context);
+    if (!ok)
+        return false;
+    raise_to(&fence->completed, number);
+    raise_to(&fence->recorded, number);
+    CUPLUG_COUNT(fence->backend, context->device, driver_allocs, 1);
+    CUPLUG_COUNT(fence->backend, context->device, driver_frees, 1);
+    CUPLUG_COUNT(fence->backend, context->device, host_waits, 1);
+    return true;
+}
+
 /* The newest record that an event of the ring still holds. */
 static CUevent newest(struct cuplug_fence *fence, uint64_t *number) {
     uint64_t recorded = atomic_load_explicit(&fence->recorded, memory_order_acquire);
@@ -152,7 +178,7 @@ bool cuplug_fence_wait(struct cuplug_fence *fence) {
     struct cuplug_context *context = atomic_load(&fence->context);
     bool ok;
 
-    if (atomic_load(&fence->stream) || !context_records() || cuplug_context_shared() || cuplug_exiting() || !cuplug_context_enter(context))
+    if (atomic_load(&fence->stream) || !cuplug_fence_of_contexts() || cuplug_context_shared() || cuplug_exiting() || !cuplug_context_enter(context))
         return false;
     ok = wait_now(fence, context);
     cuplug_context_leave(context);

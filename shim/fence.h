@@ -45,6 +45,12 @@ bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark);
  * done now (capture, an error). Where the driver has no context records this waits for the context instead. */
 bool cuplug_fence_record(struct cuplug_fence *fence, uint64_t mark);
 
+/* Waits for all earlier work of the context, by the one call that may do so beside a capture: a cuMemFree, here of a byte. */
+bool cuplug_fence_synchronise(struct cuplug_fence *fence);
+
+/* Does the driver have records of whole contexts? */
+bool cuplug_fence_of_contexts(void);
+
 /* In an allocation: makes the context's later work wait on the device for the newest record. False if it may not or there is nothing new. */
 bool cuplug_fence_wait(struct cuplug_fence *fence);
 

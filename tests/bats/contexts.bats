@@ -24,3 +24,12 @@ load helpers/load
   assert_line "contexts that came and went: wrong 0"
   refute_output --regexp "wrong bytes.* [1-9]"
 }
+
+@test "one reference to the primary context is given back while a free waits for the device" {
+  # Lost otherwise: the program, which hangs.
+  needs_sim "not yet measured on the real driver"
+  local BACKENDS="$BACKENDS pool:free=wait"
+  assert_says "released" release_beside_free.link
+  BACKENDS=pool
+  [ "$CUPLUG_TEST_DRIVER" = gpu ] || assert_says "released" SIMCUDA_DRIVER=12020 release_beside_free.link
+}

@@ -61,3 +61,35 @@ short_of_memory() {
     assert_says "in the program's pool: 1048576 bytes" own_pool.link "$way"
   done
 }
+
+@test "memory of other kinds gets what a cache holds idle" {
+  # Lost otherwise: NCCL, JAX, expandable segments: out of memory on a device that is nearly empty.
+  local BACKENDS="direct pool managed:max=4G"
+  needs_sim "a card cannot be filled on a machine shared with others"
+  assert_says "cuMemCreate: 0
+array: 0
+array: 0" SIMCUDA_MEMORY=1G idle_memory.link others
+}
+
+@test "while a stream captures, what is freed is there again, many times over" {
+  # Lost otherwise: a long capture, or every thread beside it, for want of memory.
+  needs_sim "a card cannot be filled on a machine shared with others"
+  assert_says "allocations in a row: 200, 0
+the capture's end: 0" SIMCUDA_MEMORY=1G idle_memory.link capturing
+}
+
+@test "memory freed by threads that end, each with a default stream of its own, is used again" {
+  # Lost otherwise: all the device's memory, a request at a time.
+  local backend
+  for backend in pool managed; do
+    rm -f "$BATS_TEST_TMPDIR"/stats.*
+    with_shim "$backend" CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" SIMCUDA_MEMORY=1G idle_memory.link threads
+    assert_output "requests: done"
+    check_stats totals.allocations=60 totals.peak_reserved_bytes"<=$((64 << 20))"
+  done
+}
+
+@test "what nothing can satisfy is refused at once, without a wait for the device" {
+  needs_sim "over-sized requests only here"
+  assert_says "a PiB of managed memory: 2, the kernel: runs" idle_memory.link hopeless
+}

@@ -6,6 +6,8 @@
 
 #include "unit.h"
 
+bool cuplug_hooked = true;
+
 static CUstream const stream = (CUstream)0x100;
 static CUcontext const context = (CUcontext)0x200;
 
