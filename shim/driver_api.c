@@ -260,6 +260,16 @@ CUresult cuplug_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     return result;
 }
 
+/* The form of CUDA 13, for pools of every place and kind; cuMemAllocAsync draws from the device's. */
+CUresult cuplug_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuMemSetMemPool(location, type, pool);
+
+    if (result == CUDA_SUCCESS && on && location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED)
+        cuplug_core_own_pool(location->id);
+    return result;
+}
+
 CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     /* The handle of a block inside a segment would open as the segment's first bytes: a wrong address in the importer. Refused instead. */
     if (cuplug_on() && cuplug_core_owned(dptr)) {
