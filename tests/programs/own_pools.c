@@ -1,7 +1,7 @@
 /*
- * The program's own memory pools: what it takes from them is theirs, what their attributes say is true, and memory freed in stream order comes back
- * after the stream's work. Made current for the device (argument: by "cuDeviceSetMemPool", or by "cuMemSetMemPool" where the driver has it), such a
- * pool serves cuMemAllocAsync, too.
+ * The program's own memory pools: what it takes from them is theirs, what their attributes say is true, and memory freed in
+ * stream order comes back after the stream's work. Made current for the device (argument: by "cuDeviceSetMemPool", or by
+ * "cuMemSetMemPool" where the driver has it), such a pool serves cuMemAllocAsync, too.
  */
 #include "driver.h"
 
