@@ -260,7 +260,7 @@ CUresult cuplug_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     return result;
 }
 
-/* The same by location; only that of pinned device memory is what stream-ordered allocations come from. */
+/* The form of CUDA 13, for pools of every place and kind; cuMemAllocAsync draws from the device's. */
 CUresult cuplug_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
     bool on = cuplug_on();
     CUresult result = cuplug_real.cuMemSetMemPool(location, type, pool);

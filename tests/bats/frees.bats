@@ -4,18 +4,18 @@ load helpers/load
 
 @test "pointers that nobody tracked are freed by the driver, or refused with its code (C24)" {
   # Lost otherwise: the memory (leaked) and the program's error handling (codes that CUDA does not have).
-  assert_like_bare_driver CUPLUG_DEEPBIND=ignore free_unknown.link "$PROGRAMS/bypass.so"
+  local BACKENDS="direct pool arena managed:max=512M"
+  assert_like_bare_driver CUPLUG_DEEPBIND=ignore SIMCUDA_MEMORY=512M free_unknown.link "$PROGRAMS/bypass.so"
   assert_line "it went: yes"
 }
 
 @test "frees with another device current go to the memory's device (C28)" {
-  # Lost otherwise: figures per device that drift, blocks in the wrong device's pool.
-  local backend
-  [ "$CUPLUG_TEST_DRIVER" = gpu ] || local settings=SIMCUDA_DEVICES=2
-  assert_like_bare_driver ${settings:+$settings} two_devices.shared
+  # Lost otherwise: figures per device that drift, blocks in the wrong device's pool, or in none.
+  local backend settings=(SIMCUDA_DEVICES=2 SIMCUDA_MEMORY=96M) BACKENDS="direct pool arena managed:max=96M"
+  assert_like_bare_driver "${settings[@]}" two_devices.shared
   assert_line "blocks on the wrong device: 0"
   for backend in $BACKENDS; do
-    count "$backend" "$backend" ${settings:+$settings} two_devices.shared
+    count "$backend" "$backend" "${settings[@]}" two_devices.shared
     check_stats devices.0.live_blocks=0 devices.1.live_blocks=0 devices.0.allocations=1500 devices.0.frees=1500 \
       devices.1.allocations=500 devices.1.frees=500 devices.0.live_bytes=0 devices.1.live_bytes=0
   done
@@ -69,6 +69,7 @@ rendezvous() {
   # Lost otherwise: the program, when a driver call of one thread waits for another thread.
   rendezvous direct alloc cuMemAlloc_v2 $((128 << 20))
   rendezvous pool alloc cuMemAlloc_v2 $((128 << 20))
+  rendezvous managed:force=1,max=128M alloc cuMemAllocManaged $((128 << 20))
 }
 
 @test "no lock is held while the driver frees (C60)" {
@@ -77,4 +78,5 @@ rendezvous() {
 
 @test "no lock is held while freed blocks are given back to the driver (C60)" {
   rendezvous pool trim cuMemFree_v2 $((64 << 20))
+  rendezvous managed:force=1,max=128M trim cuMemFree_v2 $((64 << 20))
 }

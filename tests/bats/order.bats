@@ -32,6 +32,19 @@ per-thread-to-stream stream-to-default two-threads handle-again"
   check_stats totals.allocations=48 totals.fences">="1 totals.waits">="1 totals.driver_allocs"<="24
 }
 
+@test "reuse=completed: the same without a wait on the device; free=wait: cudaFree returns when all work is done (C49)" {
+  # Lost otherwise: what the options promise to programs that the default does not suit.
+  local BACKENDS="pool:reuse=completed pool:free=wait"
+  assert_says "$FREE_WAITS" free_waits_for_kernel.shared all
+  with_shim pool:reuse=completed CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" free_waits_for_kernel.shared crowd
+  assert_success
+  check_stats totals.allocations=48 totals.waits=0
+  BACKENDS="direct pool:free=wait"
+  assert_says "4096 bytes: work done when cudaFree returned: yes
+262144 bytes: work done when cudaFree returned: yes
+4194304 bytes: work done when cudaFree returned: yes" free_waits_for_kernel.shared host
+}
+
 @test "an allocation does not order new work behind a kernel launched after the free" {
   # Lost otherwise: the program, which hangs: a kernel waits for one that waits for it.
   assert_says "finished: yes" persistent_kernel.link wait-value

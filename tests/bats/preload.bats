@@ -99,27 +99,32 @@ found by the thread: yes"
 
 @test "a library opened with RTLD_DEEPBIND frees the program's memory and the reverse: the driver's own memory, one warning (C18)" {
   # Lost otherwise: the program's data, when the driver frees a segment under all the blocks in it.
-  local expected
+  local expected backend
   without_shim deepbind.link "$PROGRAMS/bypass.so"
   skip_if_said
   expected=$output
-  with_shim pool deepbind.link "$PROGRAMS/bypass.so"
-  assert_success
-  assert_same "output" "$expected" "$output"
-  assert_equal "$(wc -l <<<"$stderr")" 1
-  [[ $stderr == "cuplug: $PROGRAMS/bypass.so was opened with RTLD_DEEPBIND and bypasses cuplug: new device memory is the driver's own"* ]]
+  for backend in ${BACKENDS//direct/}; do
+    with_shim "$backend" deepbind.link "$PROGRAMS/bypass.so"
+    assert_equal "$backend: $status" "$backend: 0"
+    assert_same "$backend: output" "$expected" "$output"
+    assert_equal "$(wc -l <<<"$stderr")" 1
+    [[ $stderr == "cuplug: $PROGRAMS/bypass.so was opened with RTLD_DEEPBIND and bypasses cuplug: new device memory is the driver's own"* ]]
+  done
   with_shim direct deepbind.link "$PROGRAMS/bypass.so"
   assert_same "direct" "$expected" "$output$stderr"
 }
 
-@test "CUPLUG_DEEPBIND=strip: the same, served by the pool, without a word (C18)" {
-  local expected
+@test "CUPLUG_DEEPBIND=strip: the same, served by the backend, without a word (C18)" {
+  local expected backend
   without_shim deepbind.link "$PROGRAMS/bypass.so"
   skip_if_said
   expected=$output
-  with_shim pool CUPLUG_DEEPBIND=strip CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" deepbind.link "$PROGRAMS/bypass.so"
-  assert_same "strip" "$expected" "$output$stderr"
-  check_stats backends.pool.allocations=7 totals.live_blocks=0
+  for backend in $BACKENDS; do
+    rm -f "$BATS_TEST_TMPDIR"/stats.*
+    with_shim "$backend" CUPLUG_DEEPBIND=strip CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" deepbind.link "$PROGRAMS/bypass.so"
+    assert_same "$backend, strip" "$expected" "$output$stderr"
+    check_stats "backends.$backend.allocations=7" totals.live_blocks=0
+  done
 }
 
 @test "a program without CUDA that opens libraries with RTLD_DEEPBIND is left alone (C18)" {

@@ -7,15 +7,19 @@ FIELDS="allocations frees failed live_blocks live_bytes peak_live_bytes reserved
 @test "stdout is the program's alone, at every log level, and stderr is empty by default (C115)" {
   # Lost otherwise: whatever the program's output is piped into.
   needs_own_processor "byte for byte, without the helper that knows of emulators"
-  local backend level expected=$BATS_TEST_TMPDIR/expected actual=$BATS_TEST_TMPDIR/actual
+  local backend level said expected=$BATS_TEST_TMPDIR/expected actual=$BATS_TEST_TMPDIR/actual
   local run_it=(env LD_LIBRARY_PATH="$DRIVER_PATH:${LD_LIBRARY_PATH:-}")
   "${run_it[@]}" ${SANITIZER:+LD_PRELOAD="$SANITIZER"} "$PROGRAMS/quiet_output.shared" >"$expected"
   [ -s "$expected" ]
   for backend in $BACKENDS; do
-    for level in error warn info debug; do
-      "${run_it[@]}" LD_PRELOAD="$(preload)" CUPLUG_BACKEND="$backend" CUPLUG_LOG="$level" CUPLUG_REPORT=1 "$PROGRAMS/quiet_output.shared" \
-        >"$actual" 2>/dev/null
+    said=0
+    for level in error warn info debug; do # and at each there is more to say, of a wrong value, a misspelt name and a library
+      [ $level = info ] || said=$((said + 1))
+      [ "$SANITIZER" = "" ] || [ $level != debug ] || said=2
+      "${run_it[@]}" LD_PRELOAD="$(preload)" CUPLUG_BACKEND="$backend" CUPLUG_LOG="$level" CUPLUG_REPORT=1 CUPLUG_DEEPBIND=ignore \
+        CUPLUG_RUNTIME_FRONT=maybe CUPLUG_BACKNED=pool "$PROGRAMS/quiet_output.shared" "$PROGRAMS/next_second.so" >"$actual" 2>"$actual.stderr"
       cmp "$expected" "$actual"
+      assert_equal "$level: $(grep -cE '^cuplug: (CUPLUG_RUNTIME_FRONT|CUPLUG_BACKNED|.*RTLD_DEEPBIND)' "$actual.stderr")" "$level: $said"
     done
     "${run_it[@]}" LD_PRELOAD="$(preload)" CUPLUG_BACKEND="$backend" "$PROGRAMS/quiet_output.shared" 2>&1 >"$actual" | tee "$actual.stderr"
     cmp "$expected" "$actual"
@@ -80,7 +84,7 @@ FIELDS="allocations frees failed live_blocks live_bytes peak_live_bytes reserved
     rm -f "$BATS_TEST_TMPDIR"/stats.*
     with_shim "$backend" CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" out_of_memory.shared real
     assert_success
-    check_stats totals.allocations=2 totals.failed=2 totals.frees=0 totals.live_blocks=2 totals.live_bytes=8192
+    check_stats totals.allocations=2 totals.failed=4 totals.frees=0 totals.live_blocks=2 totals.live_bytes=8192
   done
 }
 

@@ -26,7 +26,7 @@ like_bare_driver_and_counted() {
   # Lost otherwise: the program, by a failed assertion in the tracker.
   local backend
   for backend in $BACKENDS; do
-    count "$backend" "$backend" zero_size_threads.shared 10000
+    count "$backend" "$backend" zero_size_threads.shared 50000
   done
 }
 

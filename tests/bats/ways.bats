@@ -72,6 +72,20 @@ count_plugins() {
   assert_line "runtime 13"
 }
 
+@test "the program's own pools serve what it asks of them, and say so (C94)" {
+  # Lost otherwise: programs that keep their memory apart by pools, as soon as a backend serves what was meant for one.
+  local backend way
+  for way in cuDeviceSetMemPool cuMemSetMemPool; do
+    assert_like_bare_driver own_pools.link "$way"
+    for backend in $BACKENDS; do
+      count "$backend" direct own_pools.link "$way"
+      assert_line "allocated from the pool: yes"
+      assert_line "allocated from the current pool: yes"
+      assert_line "next owner: wrong bytes 0, from the pool: yes"
+    done
+  done
+}
+
 @test "the same program with static and with shared runtime gives the same figures (C12)" {
   local backend variant kind
   for backend in $BACKENDS; do

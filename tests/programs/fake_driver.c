@@ -3,8 +3,8 @@
  * its functions ran last, so that a program can see where a looked-up address leads, with and without the shim.
  *
  * FAKE_MISSING=symbol: not offered by cuGetProcAddress (the test links without its export, too). FAKE_VERSION: what it says it
- * is. FAKE_MEMORY=bytes: its memory. FAKE_BLOCK=cuMemAlloc_v2|cuMemFree_v2: the next such call waits for fake_release(). Two
- * variants are newer than any known driver's: cuMemAlloc_v3 and cuMemFreeAsync_v2, as of version 13010.
+ * is. FAKE_MEMORY=bytes: its memory. FAKE_BLOCK=cuMemAlloc_v2|cuMemAllocManaged|cuMemFree_v2: the next such call waits for
+ * fake_release(). Two variants are newer than any known driver's: cuMemAlloc_v3 and cuMemFreeAsync_v2, as of version 13010.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include "program.h"
@@ -97,6 +97,12 @@ static CUresult release(const char *symbol, CUdeviceptr memory) {
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *memory, size_t size) {
+    block_if_asked(__func__);
+    return allocate(__func__, memory, size);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *memory, size_t size, unsigned flags) {
+    (void)flags;
     block_if_asked(__func__);
     return allocate(__func__, memory, size);
 }

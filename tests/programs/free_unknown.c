@@ -29,6 +29,17 @@ static void free_unseen(void) {
     printf("again: %d\n", (int)cuMemFree(memory));
 }
 
+/* More than there is, one after the other: a free that only says so would run out. */
+static void free_for_real(CUstream stream) {
+    CUdeviceptr memory;
+    int refused = 0;
+    for (int i = 0; i < 100; i++) {
+        CU(cuMemAllocAsync(&memory, 16 * MIB, stream));
+        refused += cuMemFree(memory) != CUDA_SUCCESS;
+    }
+    printf("stream-ordered, plain free, a hundred times: refused %d\n", refused);
+}
+
 #pragma weak cuMemCreate /* not every simulated driver has virtual memory */
 #pragma weak cuMemRelease
 #pragma weak cuMemGetAllocationGranularity
@@ -67,6 +78,7 @@ int main(int argc, char **argv) {
     printf("stream-ordered, plain free: %d\n", (int)cuMemFree(memory));
     printf("again: %d\n", (int)cuMemFree(memory));
     printf("again, in stream order: %d\n", (int)cuMemFreeAsync(memory, stream));
+    free_for_real(stream);
     CU(cuMemAlloc(&memory, 1 * MIB));
     printf("interior: %d\n", (int)cuMemFree(memory + 4096));
     printf("interior, in stream order: %d\n", (int)cuMemFreeAsync(memory + 4096, stream));

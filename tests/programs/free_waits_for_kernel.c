@@ -2,7 +2,7 @@
  * A block is freed while a kernel still writes it, and its successor is written at once on an unrelated stream.
  *
  * CUDA's cudaFree returns only when the kernel is done, so the successor's data survives; whoever reuses memory earlier loses it.
- * Argument: which stream the kernel ran on, or "all".
+ * Argument: which stream the kernel ran on, or "all". "host": whether the work of every stream was over when cudaFree returned.
  */
 #include "runtime.h"
 
@@ -144,6 +144,25 @@ static bool crowd_keeps_data(void) {
     return kept;
 }
 
+static void CUDART_CB work_to_host(void *done) {
+    sleep_ms(KERNEL_MS);
+    __atomic_store_n((bool *)done, true, __ATOMIC_RELEASE);
+}
+
+static void host_sees_work_done(void) {
+    for (size_t s = 0; s < COUNT_OF(sizes); s++) {
+        cudaStream_t stream = new_stream(cudaStreamNonBlocking);
+        bool done = false;
+        void *memory;
+        RT(cudaMalloc(&memory, sizes[s]));
+        RT(cudaLaunchHostFunc(stream, work_to_host, &done));
+        RT(cudaFree(memory));
+        printf("%zu bytes: work done when cudaFree returned: %s\n", sizes[s], yes_no(__atomic_load_n(&done, __ATOMIC_ACQUIRE)));
+        RT(cudaStreamSynchronize(stream));
+        RT(cudaStreamDestroy(stream));
+    }
+}
+
 int main(int argc, char **argv) {
     const char *wanted = argc > 1 ? argv[1] : "non-blocking";
     for (size_t k = 0; k < COUNT_OF(stream_kinds); k++) {
@@ -154,6 +173,8 @@ int main(int argc, char **argv) {
             kept &= successor_keeps_data(&stream_kinds[k], sizes[s], s == 1);
         printf("%s: old kernel done before new owner's write: %s\n", stream_kinds[k].name, yes_no(kept));
     }
+    if (strcmp(wanted, "host") == 0)
+        host_sees_work_done();
     if (strcmp(wanted, "all") == 0 || strcmp(wanted, "crowd") == 0)
         printf("crowd: old kernel done before new owner's write: %s\n", yes_no(crowd_keeps_data()));
     return 0;

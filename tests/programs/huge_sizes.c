@@ -35,6 +35,11 @@ int main(void) {
     ask((size_t)1 << 48);
     cudaError_t error = cudaMallocPitch(&memory, &pitch, (size_t)1 << 33, (size_t)1 << 33);
     show("cudaMallocPitch", (size_t)1 << 33, error, memory);
+    for (size_t i = 0; i < COUNT_OF(from_the_top); i++) { /* widths that no pitch can hold */
+        memory = (void *)0x7;
+        error = cudaMallocPitch(&memory, &pitch, SIZE_MAX - from_the_top[i], 1);
+        show("cudaMallocPitch width", SIZE_MAX - from_the_top[i], error, memory);
+    }
     error = cudaMalloc3D(&pitched, (struct cudaExtent){(size_t)1 << 22, (size_t)1 << 22, (size_t)1 << 22});
     show("cudaMalloc3D", (size_t)1 << 22, error, pitched.ptr);
     RT(cudaMalloc(&second, 100));

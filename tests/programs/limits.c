@@ -188,8 +188,9 @@ static void hole(void) {
 
 static void align(void) {
     static const size_t sizes[] = {1, 4096, 65535, 65536, 65537, 3 * MIB + 1};
-    CUdeviceptr block[2][COUNT_OF(sizes)], aligned[2][COUNT_OF(sizes)];
+    CUdeviceptr block[2][COUNT_OF(sizes)], aligned[2][COUNT_OF(sizes)], below;
     size_t wrong = 0;
+    CU(cuMemAlloc(&below, 512)); /* so that the first block starts just above a page of 64 KiB, and needs the last bytes of it all */
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < COUNT_OF(sizes); i++) {
             CU(cuMemAlloc(&block[round][i], sizes[i] + 65535));
@@ -203,6 +204,7 @@ static void align(void) {
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < COUNT_OF(sizes); i++)
             CU(cuMemFree(block[round][i]));
+    CU(cuMemFree(below));
 }
 
 static void attributes(void) {

@@ -1,11 +1,12 @@
 /*
  * Allocates on device 0 and frees while device 1 is current, in both ways, many times: the free belongs to the device the memory
- * is on. Needs two devices (SIMCUDA_DEVICES=2).
+ * is on, and serves there again: with SIMCUDA_MEMORY=96M there is less than what all rounds take together. Needs two devices
+ * (SIMCUDA_DEVICES=2).
  */
 #include "runtime.h"
 
 #define ROUNDS 500
-#define SIZE (64 * KIB)
+#define SIZE (256 * KIB)
 
 static int device_of(const void *memory) {
     struct cudaPointerAttributes attributes;

@@ -72,6 +72,8 @@ static void sizes(void) {
         {"4GB", 4ull << 30, NULL},
         {"2T", 2ull << 40, NULL},
         {"08G", 8ull << 30, NULL}, /* decimal, never octal */
+        {"010", 10, NULL},
+        {"0100M", 100 << 20, NULL},
         {"0m", 0, NULL},
         {" 4G", 4ull << 30, NULL},
         {"4G ", 4ull << 30, NULL},
@@ -157,15 +159,20 @@ static void booleans(void) {
                  {"10", -1}, {"y", -1},   {"on!", -1},  {"-1", -1}, {"1 0", -1}};
 
     for (const struct cuplug_option *option = cuplug_option_table; option->key; option++) {
+        char spec[64];
         bool standard;
 
-        if (option->type != CUPLUG_TYPE_BOOL || option->backend)
+        if (option->type != CUPLUG_TYPE_BOOL)
             continue;
         read_options();
         standard = *(bool *)option->value;
         CHECK(lines == 0 && standard == (*option->standard == '1'));
         for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-            read_with(option->variable, table[i].text);
+            snprintf(spec, sizeof spec, "%s:%s=%s", option->backend, option->key, table[i].text);
+            if (option->backend)
+                read_with("CUPLUG_BACKEND", spec);
+            else
+                read_with(option->variable, table[i].text);
             CHECK(*(bool *)option->value == (table[i].value < 0 ? standard : table[i].value == 1));
             CHECK(lines == (table[i].value < 0) && cuplug_options_valid() == (table[i].value >= 0));
         }
