@@ -201,10 +201,8 @@ static void finish(struct sim_capture *capture, bool keep_graph) {
 void sim_capture_forget_stream(struct sim_stream *stream) {
     struct sim_capture *capture = stream->capture;
     stream->capture = NULL;
-    if (capture->origin == stream)
+    if (capture->origin == stream) /* any other may go; what it did is the graph's, if it was joined */
         finish(capture, false);
-    else
-        capture->invalid = true;
 }
 
 static CUresult begin(CUstream handle, CUstreamCaptureMode mode, struct sim_graph *graph, struct sim_node *const *deps,
