@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "core.h"
 #include "init.h"
+#include "live.h"
 #include "log.h"
 
 /* The driver's pitch on every device it was measured on; the element sizes it accepts are the coalescing ones. */
@@ -113,11 +114,19 @@ CUresult cuplug_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned i
     return cuplug_core_adopt(result, CUPLUG_MANAGED, bytesize, NULL, dptr);
 }
 
+/* Is a free the driver's? A plugin's calls are, unless they concern memory that the program has. */
+static bool passes(CUdeviceptr dptr) {
+    struct cuplug_record record;
+
+    return !cuplug_on() && !(cuplug_self.depth && atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_ON &&
+                             cuplug_live_find(dptr, &record));
+}
+
 CUresult cuplug_cuMemFree(CUdeviceptr dptr) {
     struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
     CUresult result;
 
-    if (!cuplug_on())
+    if (passes(dptr))
         return cuplug_real.cuMemFree_v2(dptr);
     if (handed_off(CUPLUG_HANDOFF_FREE, &result))
         return result;
@@ -240,13 +249,13 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
 }
 
 CUresult cuplug_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-    if (!cuplug_on())
+    if (passes(dptr))
         return cuplug_real.cuMemFreeAsync(dptr, hStream);
     return free_async(dptr, named(hStream, CU_STREAM_LEGACY));
 }
 
 CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
-    if (!cuplug_on())
+    if (passes(dptr))
         return cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream);
     return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));
 }
