@@ -133,9 +133,10 @@ static void record(struct cuplug_context *context, void *arg) {
         cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
 }
 
-size_t cuplug_cache_trim(void *self, CUdevice device) {
+size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *context) {
     struct question question = {.policy = self, .device = device};
 
+    (void)context;
     if (question.policy->keeps)
         return 0;
     cuplug_context_each(wait, &question);

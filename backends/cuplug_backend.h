@@ -116,9 +116,10 @@ struct cuplug_backend_ops {
     /* What cudaMemGetInfo should call free: bytes that allocations in the context can get from this backend, where the device itself has `free`
      * left. NULL: so many. */
     size_t (*available)(void *self, struct cuplug_context *context, size_t free);
-    /* Memory is short: gives idle memory of the device back to the driver, waiting for the device if need be; bytes given. Any context or none is
-     * current. */
-    size_t (*trim)(void *self, CUdevice device);
+    /* Memory is short on the device: gives idle memory of this context, which is current, back to the driver, waiting for the device if need be; bytes
+     * given. Called for each context of the device in turn. Another context's memory is to be left alone: that context may be ending meanwhile. (Of its own backends
+     * cuplug asks for every context at once: NULL.) */
+    size_t (*trim)(void *self, CUdevice device, struct cuplug_context *context);
     /* Another context exists from now on: what is handed out may no longer rest on a wait that orders one context. */
     void (*context_shared)(void *self, struct cuplug_context *context);
     /* The context and all memory of it are gone (destroyed, or reset): forget them, make no CUDA call for them. Blocks of it are not freed. */

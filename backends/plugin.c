@@ -9,6 +9,8 @@
 #include "shim/capture.h"
 #include "shim/stats.h"
 
+#include <sched.h>
+
 enum { ALIGNMENT = 256 }; /* what CUDA promises of every allocation */
 
 struct cuplug_lock cuplug_plugin_lock;
@@ -74,23 +76,17 @@ static void decline(const struct cuplug_block *block) {
     cuplug_plugin_call_free(block, &release);
 }
 
-/* Enters the library's answer, or finds fault with it; then the driver serves (CUPLUG_STRICT: nobody does). */
-static CUresult accept(const struct cuplug_request *request, struct cuplug_block *answer) {
+static const char *instead(void) {
+    return cuplug_options.strict ? "the allocation fails" : "the driver serves";
+}
+
+/* Enters the library's answer into the index: CUDA_SUCCESS and the block, or why not: NOT_SUPPORTED if `clash` is in
+ * the way. */
+static CUresult enter(const struct cuplug_request *request, const struct cuplug_block *answer, struct cuplug_plugin_block **entered,
+                      struct cuplug_plugin_block *clash) {
     struct cuplug_plugin_block *block, *other = NULL;
-    struct cuplug_plugin_block clash = {0};
     bool gone;
 
-    if (answer->pointer & (request->alignment - 1)) {
-        cuplug_plugin_complain(CUPLUG_PLUGIN_MISALIGNED, "an allocation of %zu bytes is at %#llx, no multiple of %zu; given back, the driver serves",
-                               request->size, (unsigned long long)answer->pointer, request->alignment);
-        decline(answer);
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (!exists(request, answer->pointer)) {
-        cuplug_plugin_complain(CUPLUG_PLUGIN_STALE, "an allocation of %zu bytes is at %#llx, where the driver has none since a device reset; "
-                                                    "not used, the driver serves", request->size, (unsigned long long)answer->pointer);
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
     cuplug_lock(&cuplug_plugin_lock);
     gone = cuplug_context_gone(request->context);
     block = gone ? NULL : cuplug_slab_take(&cuplug_plugin_slab);
@@ -106,28 +102,49 @@ static CUresult accept(const struct cuplug_request *request, struct cuplug_block
         block->stream_id = request->stream_id;
         other = cuplug_plugin_index_insert(&cuplug_plugin_index, block);
         if (other) {
-            clash = *other;
+            *clash = *other;
             cuplug_slab_give(&cuplug_plugin_slab, block);
         } else {
             stream_blocks += request->kind == CUPLUG_ASYNC;
         }
     }
     cuplug_unlock(&cuplug_plugin_lock);
-    if (other && clash.address == answer->pointer)
-        cuplug_plugin_complain(CUPLUG_PLUGIN_REPEATED, "an allocation of %zu bytes is at %#llx, where one of %zu bytes still is; not used, the driver serves",
-                               request->size, (unsigned long long)answer->pointer, clash.size);
-    else if (other)
-        cuplug_plugin_complain(CUPLUG_PLUGIN_OVERLAPS, "an allocation of %zu bytes is at %#llx and overlaps one of %zu bytes at %#llx; not used, the driver "
-                                                       "serves", request->size, (unsigned long long)answer->pointer, clash.size,
-                               (unsigned long long)clash.address);
-    if (other) /* not given back: to the library that may be the block of the other */
-        return CUDA_ERROR_NOT_SUPPORTED;
+    *entered = block;
     if (gone)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!block)
+    return !block ? CUDA_ERROR_OUT_OF_MEMORY : other ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+/* Looks the library's answer over. If there is fault to find, the driver serves instead (CUPLUG_STRICT: nobody does). */
+static CUresult accept(const struct cuplug_request *request, struct cuplug_block *answer) {
+    unsigned long long address = answer->pointer;
+    struct cuplug_plugin_block *block, clash = {0};
+    CUresult result;
+
+    if (address & (request->alignment - 1)) {
+        cuplug_plugin_complain(CUPLUG_PLUGIN_MISALIGNED, "an allocation of %zu bytes is at %#llx, no multiple of %zu; given back, %s", request->size,
+                               address, request->alignment, instead());
         decline(answer);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (!exists(request, address)) {
+        cuplug_plugin_complain(CUPLUG_PLUGIN_STALE, "an allocation of %zu bytes is at %#llx, where the driver has none since a device reset; not used, %s",
+                               request->size, address, instead());
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    /* A block of a context that ends at this moment is in nobody's way, once we have been told. */
+    while ((result = enter(request, answer, &block, &clash)) == CUDA_ERROR_NOT_SUPPORTED && !cuplug_context_live(clash.context))
+        sched_yield();
+    if (result == CUDA_ERROR_NOT_SUPPORTED && clash.address == address)
+        cuplug_plugin_complain(CUPLUG_PLUGIN_REPEATED, "an allocation of %zu bytes is at %#llx, where one of %zu bytes still is; not used, %s",
+                               request->size, address, clash.size, instead());
+    else if (result == CUDA_ERROR_NOT_SUPPORTED)
+        cuplug_plugin_complain(CUPLUG_PLUGIN_OVERLAPS, "an allocation of %zu bytes is at %#llx and overlaps one of %zu bytes at %#llx; not used, %s",
+                               request->size, address, clash.size, (unsigned long long)clash.address, instead());
+    else if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        decline(answer); /* unlike one that clashes: to the library that may be the block of the other */
     answer->cookie = block;
-    return block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return result;
 }
 
 /* In the program's own capture mode, but a stream-ordered allocation is legal beside the capture of other streams, whatever the library does for it. */
@@ -153,13 +170,22 @@ static bool hopeless(const struct cuplug_request *request) {
     return cuplug_real.cuDeviceTotalMem_v2(&total, request->device) == CUDA_SUCCESS && request->size > total;
 }
 
+/* A pair of functions is told a device, and what it allocates is its primary context's. Other contexts are the driver's. */
+static bool served(const struct cuplug_request *request) {
+    bool fine = !cuplug_plugin_pair || request->context->origin == CUPLUG_CONTEXT_PRIMARY;
+
+    if (!fine && cuplug_options.strict)
+        cuplug_plugin_complain(CUPLUG_PLUGIN_CONTEXT, "a pair of functions does not serve contexts made by cuCtxCreate; allocations there fail");
+    return fine;
+}
+
 static CUresult plugin_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block) {
     struct cuplug_request wanted = *request;
     struct cuplug_block answer;
     CUresult result;
 
     (void)self;
-    if (!cuplug_plugin_ready())
+    if (!cuplug_plugin_ready() || !served(request))
         return CUDA_ERROR_NOT_SUPPORTED;
     wanted.struct_size = sizeof wanted;
     wanted.alignment = request->alignment > ALIGNMENT ? request->alignment : ALIGNMENT;

@@ -39,6 +39,7 @@ void cuplug_plugin_index_filter(struct cuplug_plugin_block **root, bool (*visit)
 /* The library. Valid once cuplug_plugin_ready() was true. */
 extern struct cuplug_backend_ops cuplug_plugin_ops; /* a copy: what the library does not have is NULL */
 extern void *cuplug_plugin_self;
+extern bool cuplug_plugin_pair; /* a pair of functions: it knows devices, but not contexts */
 
 /* Remembers the value of CUPLUG_BACKEND, which is kept. */
 void cuplug_plugin_name(const char *spec);
@@ -49,12 +50,13 @@ bool cuplug_plugin_ready(void);
 
 /* Says what the library did wrong, in one line, once for each kind of fault. `instead` is what is done about it. */
 enum cuplug_plugin_fault { CUPLUG_PLUGIN_MISALIGNED, CUPLUG_PLUGIN_REPEATED, CUPLUG_PLUGIN_OVERLAPS, CUPLUG_PLUGIN_STALE, CUPLUG_PLUGIN_THREW,
-                           CUPLUG_PLUGIN_KEPT };
+                           CUPLUG_PLUGIN_KEPT, CUPLUG_PLUGIN_CONTEXT };
 void cuplug_plugin_complain(enum cuplug_plugin_fault fault, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Calls of the library: the depth guard, its context made current, exceptions caught, errno kept. The context is not entered. */
 CUresult cuplug_plugin_call_alloc(const struct cuplug_request *request, struct cuplug_block *block);
 CUresult cuplug_plugin_call_free(const struct cuplug_block *block, const struct cuplug_release *release);
+/* Of every context of the device, which is entered. */
 size_t cuplug_plugin_call_trim(CUdevice device);
 
 /* The lock of index, lanes and slab. */

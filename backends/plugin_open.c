@@ -28,6 +28,7 @@ enum { OPENING_WAITS = 2000 }; /* ms */
 
 struct cuplug_backend_ops cuplug_plugin_ops;
 void *cuplug_plugin_self;
+bool cuplug_plugin_pair;
 
 static _Atomic enum state state; /* READY: release, after everything above was written; acquire in ready() */
 static const char *named;        /* the value of CUPLUG_BACKEND */
@@ -41,6 +42,7 @@ struct call {
     const struct cuplug_release *release;
     const char *options; /* … of open, … */
     CUdevice device; /* … or of trim */
+    struct cuplug_context *context;
     size_t bytes;
     CUresult result;
 };
@@ -66,7 +68,7 @@ static void do_open(void *argument) {
 static void do_trim(void *argument) {
     struct call *call = argument;
 
-    call->bytes = cuplug_plugin_ops.trim(cuplug_plugin_self, call->device);
+    call->bytes = cuplug_plugin_ops.trim(cuplug_plugin_self, call->device, call->context);
 }
 
 /* The library's CUDA calls pass to the driver meanwhile, and what it learns of the runtime is not this thread's. */
@@ -110,17 +112,34 @@ CUresult cuplug_plugin_call_free(const struct cuplug_block *block, const struct 
     return call.result;
 }
 
-size_t cuplug_plugin_call_trim(CUdevice device) {
-    struct call call = {.device = device};
+struct trim {
+    CUdevice device;
+    size_t bytes;
+};
+
+static void trim_context(struct cuplug_context *context, void *arg) {
+    struct trim *trim = arg;
+    struct call call = {.device = trim->device, .context = context};
     char what[160];
 
-    if (!cuplug_plugin_ops.trim)
-        return 0;
-    if (!guarded(do_trim, &call, what, sizeof what)) {
-        call.bytes = 0;
-        cuplug_plugin_complain(CUPLUG_PLUGIN_THREW, "its trim threw %s", what);
+    if (context->device != trim->device || !cuplug_context_enter(context))
+        return;
+    if (cuplug_context_push(context)) {
+        if (guarded(do_trim, &call, what, sizeof what))
+            trim->bytes += call.bytes;
+        else
+            cuplug_plugin_complain(CUPLUG_PLUGIN_THREW, "its trim threw %s", what);
+        cuplug_context_pop();
     }
-    return call.bytes;
+    cuplug_context_leave(context);
+}
+
+size_t cuplug_plugin_call_trim(CUdevice device) {
+    struct trim trim = {.device = device};
+
+    if (cuplug_plugin_ops.trim)
+        cuplug_context_each(trim_context, &trim);
+    return trim.bytes;
 }
 
 void cuplug_plugin_complain(enum cuplug_plugin_fault fault, const char *format, ...) {
@@ -285,6 +304,7 @@ static bool take_library(void *library, const char *given) {
         return fail("that is cuplug itself");
     if (entry && !cuplug_plugin_options.alloc)
         return take_table(entry(CUPLUG_BACKEND_ABI)) && call_open(given ? given : "");
+    cuplug_plugin_pair = true;
     return find_pair(library, given) && take_table(&pair_ops);
 }
 

@@ -246,7 +246,7 @@ bool cuplug_core_retry(CUresult result, CUdevice device) {
         return false;
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
         if (used(i) && cuplug_backend(i)->trim)
-            given += cuplug_backend(i)->trim(cuplug_backend_self(i), device);
+            given += cuplug_backend(i)->trim(cuplug_backend_self(i), device, NULL);
     return given > 0;
 }
 

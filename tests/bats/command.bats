@@ -142,7 +142,7 @@ compile() {
   cuplug backends
   assert_success
   for name in $BACKENDS; do
-    assert_line --regexp "^${name%%:*} +[a-z]"
+    assert_line --regexp "^$(backend_name "$name") +[a-z]"
   done
   assert_line --regexp '^ +pool:reuse=fence +.*\(fence, completed\)'
 }

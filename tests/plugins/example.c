@@ -26,7 +26,6 @@ struct piece {
     int free;
     CUdevice device;
     struct cuplug_context *context;
-    CUcontext cuda_context;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -40,18 +39,18 @@ static size_t rounded(size_t size) {
     return size > SIZE_MAX - grain ? SIZE_MAX : (size + grain - 1) / grain * grain;
 }
 
-/* Takes the first piece that is free and matches out of the list. A context of NULL matches any, a size of 0 too. */
-static struct piece *take(CUdevice device, struct cuplug_context *context, size_t size) {
+/* Takes the first free piece of the context out of the list that has this size; 0 matches any. */
+static struct piece *take(struct cuplug_context *context, size_t size) {
     struct piece *found = NULL;
 
     pthread_mutex_lock(&lock);
     for (struct piece **link = &pieces; *link; link = &(*link)->next) {
         struct piece *piece = *link;
 
-        if (piece->free && piece->device == device && (!context || piece->context == context) && (!size || piece->size == size)) {
+        if (piece->free && piece->context == context && (!size || piece->size == size)) {
             found = piece;
             *link = piece->next;
-            held[device % DEVICES] -= piece->size;
+            held[piece->device % DEVICES] -= piece->size;
             kept--;
             break;
         }
@@ -71,7 +70,7 @@ static void put(struct piece *piece) {
 
 static CUresult example_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block) {
     size_t size = rounded(request->size);
-    struct piece *piece = take(request->device, request->context, size);
+    struct piece *piece = take(request->context, size);
     CUresult result;
 
     (void)self;
@@ -87,7 +86,6 @@ static CUresult example_alloc(void *self, const struct cuplug_request *request, 
         piece->size = size;
         piece->device = request->device;
         piece->context = request->context;
-        piece->cuda_context = request->cuda_context;
     }
     piece->free = 0;
     put(piece);
@@ -96,15 +94,11 @@ static CUresult example_alloc(void *self, const struct cuplug_request *request, 
     return CUDA_SUCCESS;
 }
 
-/* Out of the list, back to the driver. */
+/* Out of the list, back to the driver. Its context is current. */
 static size_t give_back(struct piece *piece) {
     size_t size = piece->size;
-    CUcontext popped;
 
-    if (cuCtxPushCurrent(piece->cuda_context) == CUDA_SUCCESS) {
-        cuMemFree(piece->pointer);
-        cuCtxPopCurrent(&popped);
-    }
+    cuMemFree(piece->pointer);
     free(piece);
     return size;
 }
@@ -118,7 +112,7 @@ static CUresult example_free(void *self, const struct cuplug_block *block, const
     piece->free = 1;
     full = ++kept > most_kept;
     pthread_mutex_unlock(&lock);
-    if (full && (piece = take(block->device, block->context, 0)))
+    if (full && (piece = take(block->context, 0)))
         give_back(piece);
     return CUDA_SUCCESS;
 }
@@ -152,12 +146,12 @@ static size_t example_available(void *self, struct cuplug_context *context, size
     return left;
 }
 
-static size_t example_trim(void *self, CUdevice device) {
+static size_t example_trim(void *self, CUdevice device, struct cuplug_context *context) {
     struct piece *piece;
     size_t given = 0;
 
-    (void)self;
-    while ((piece = take(device, NULL, 0)))
+    (void)self, (void)device;
+    while ((piece = take(context, 0)))
         given += give_back(piece);
     return given;
 }
