@@ -297,10 +297,10 @@ static size_t plugin_available(void *self, struct cuplug_context *context, size_
     return free + pending;
 }
 
-static size_t plugin_trim(void *self, CUdevice device) {
+static size_t plugin_trim(void *self, CUdevice device, struct cuplug_context *context) {
     size_t given = 0;
 
-    (void)self;
+    (void)self, (void)context;
     for (int effort = 0; effort < CUPLUG_PLUGIN_EFFORTS; effort++)
         given += cuplug_plugin_reclaim(device, (enum cuplug_plugin_effort)effort);
     return cuplug_plugin_ops.trim ? cuplug_plugin_call_trim(device) : given;
