@@ -76,19 +76,19 @@ static bool is_library(const char *name, size_t length) {
     return memchr(name, '/', length) || (length > 3 && memcmp(name + length - 3, ".so", 3) == 0);
 }
 
-/* Where the path of a library ends: behind the last ".so" (with a version, perhaps) that a ':' follows, so that a path may hold colons; else at the
- * end. */
+/* Where the path of a library ends: behind the last ".so" (with a version, perhaps) that a ':' or nothing follows, so that a path may hold colons; else
+ * at the end. */
 static size_t path_length(const char *spec, size_t length) {
     size_t end = length;
 
-    for (size_t i = 0; i + 3 < length; i++) {
+    for (size_t i = 0; i + 3 <= length; i++) {
         size_t version = i + 3;
 
         if (memcmp(spec + i, ".so", 3) != 0)
             continue;
         while (version < length && strchr(".0123456789", spec[version]))
             version++;
-        if (version < length && spec[version] == ':')
+        if (version == length || spec[version] == ':')
             end = version;
     }
     return end;
