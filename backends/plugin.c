@@ -11,7 +11,8 @@
 
 #include <sched.h>
 
-enum { ALIGNMENT = 256 }; /* what CUDA promises of every allocation */
+enum { ALIGNMENT = 256 };                              /* what CUDA promises of every allocation */
+static const size_t put_off_most = (size_t)64 << 20; /* of the library's frees, before a moment is looked for in which they need not wait */
 
 struct cuplug_lock cuplug_plugin_lock;
 struct cuplug_plugin_block *cuplug_plugin_index;
@@ -73,7 +74,7 @@ static bool exists(const struct cuplug_request *request, CUdeviceptr pointer) {
 static void decline(const struct cuplug_block *block) {
     struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_IDLE};
 
-    cuplug_plugin_call_free(block, &release);
+    cuplug_plugin_call_free(block, &release, false);
 }
 
 static const char *instead(void) {
@@ -201,7 +202,7 @@ static CUresult plugin_alloc(void *self, const struct cuplug_request *request, s
         .stream_id = wanted.stream_id,
         .cuda_context = wanted.cuda_context,
     };
-    cuplug_plugin_hand_over(request->context, request->stream_id);
+    cuplug_plugin_hand_over(request->context, request->stream_id, false);
     result = ask(&wanted, &answer);
     for (int effort = 0; effort < CUPLUG_PLUGIN_EFFORTS && result == CUDA_ERROR_OUT_OF_MEMORY && !hopeless(request); effort++)
         if (cuplug_plugin_reclaim(request->device, (enum cuplug_plugin_effort)effort))
@@ -221,7 +222,7 @@ static CUresult plugin_alloc(void *self, const struct cuplug_request *request, s
 /* To the library at once. The block is out of the index, and back in it if the library does not take it. */
 static CUresult pass(struct cuplug_plugin_block *freed, const struct cuplug_release *release) {
     struct cuplug_block block = described(freed);
-    CUresult result = cuplug_plugin_call_free(&block, release);
+    CUresult result = cuplug_plugin_call_free(&block, release, release->kind == CUPLUG_SYNC && block.kind == CUPLUG_SYNC);
 
     cuplug_lock(&cuplug_plugin_lock);
     if (result == CUDA_SUCCESS || cuplug_context_gone(block.context) || cuplug_plugin_index_insert(&cuplug_plugin_index, freed)) {
@@ -236,7 +237,7 @@ static CUresult pass(struct cuplug_plugin_block *freed, const struct cuplug_rele
 }
 
 static CUresult plugin_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
-    bool ordered = cuplug_plugin_ops.flags & CUPLUG_BACKEND_ORDERS_FREES, at_once;
+    bool ordered = cuplug_plugin_ops.flags & CUPLUG_BACKEND_ORDERS_FREES, at_once, waits;
     bool async = release->kind == CUPLUG_ASYNC && release->context;
     struct cuplug_plugin_block *freed = block->cookie;
     struct cuplug_context *context = async ? release->context : block->context;
@@ -265,8 +266,11 @@ static CUresult plugin_free(void *self, const struct cuplug_block *block, const 
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (cuplug_self.depth) /* the library itself frees, in a call of ours that may have entered the context: a later record covers this */
         return CUDA_SUCCESS;
-    cuplug_plugin_record(lane, mark, !async);
-    cuplug_plugin_hand_over(context, async ? release->stream_id : 0);
+    waits = !async && block->kind == CUPLUG_SYNC; /* natively this free does */
+    cuplug_plugin_record(lane, mark, waits);
+    cuplug_plugin_hand_over(context, async ? release->stream_id : 0, waits);
+    if (!waits && cuplug_plugin_put_off() > put_off_most && cuplug_plugin_idle(block->context))
+        cuplug_plugin_free_now(block->device);
     return CUDA_SUCCESS;
 }
 
@@ -286,7 +290,7 @@ static int plugin_owns(void *self, CUdeviceptr pointer) {
 }
 
 static size_t plugin_available(void *self, struct cuplug_context *context, size_t free) {
-    size_t pending = cuplug_plugin_pending(context->device);
+    size_t pending = cuplug_plugin_pending(context->device) + cuplug_plugin_put_off();
 
     (void)self;
     if (cuplug_plugin_ops.available) {
@@ -337,6 +341,7 @@ static void plugin_context_lost(void *self, struct cuplug_context *context) {
     (void)self;
     cuplug_lock(&cuplug_plugin_lock);
     cuplug_plugin_lanes_lost(context);
+    cuplug_plugin_put_off_lost(context);
     cuplug_plugin_index_filter(&cuplug_plugin_index, survives, &loss);
     cuplug_unlock(&cuplug_plugin_lock);
     if (cuplug_plugin_ops.context_lost) {

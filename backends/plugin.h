@@ -55,7 +55,7 @@ void cuplug_plugin_complain(enum cuplug_plugin_fault fault, const char *format, 
 
 /* Calls of the library: the depth guard, its context made current, exceptions caught, errno kept. The context is not entered. */
 CUresult cuplug_plugin_call_alloc(const struct cuplug_request *request, struct cuplug_block *block);
-CUresult cuplug_plugin_call_free(const struct cuplug_block *block, const struct cuplug_release *release);
+CUresult cuplug_plugin_call_free(const struct cuplug_block *block, const struct cuplug_release *release, bool may_wait);
 /* Of every context of the device, which is entered. */
 size_t cuplug_plugin_call_trim(CUdevice device);
 
@@ -74,12 +74,22 @@ struct cuplug_plugin_lane;
 struct cuplug_plugin_lane *cuplug_plugin_queue(struct cuplug_plugin_block *block, struct cuplug_context *context, CUstream stream, uint64_t stream_id);
 /* After that, without the lock: makes the record that lets the block through. `wait`: the host waits if too much is queued. */
 void cuplug_plugin_record(struct cuplug_plugin_lane *lane, uint64_t mark, bool wait);
-/* Gives the library what the device is done with; bytes. Asks about the lanes of this context and stream, and now and then about all. */
-size_t cuplug_plugin_hand_over(struct cuplug_context *context, uint64_t stream_id);
+/* Gives the library what the device is done with; bytes. Asks about the lanes of this context and stream, and now and then about all. `may_wait`: the
+ * program's own call would wait for the device here. */
+size_t cuplug_plugin_hand_over(struct cuplug_context *context, uint64_t stream_id, bool may_wait);
+
+/* In a free: is the device done with everything that was submitted in the context? */
+bool cuplug_plugin_idle(struct cuplug_context *context);
 
 /* For an allocation that found no memory, trying harder each time; bytes given to the library. */
 enum cuplug_plugin_effort { CUPLUG_PLUGIN_ASK, CUPLUG_PLUGIN_WAIT, CUPLUG_PLUGIN_RECORD, CUPLUG_PLUGIN_EFFORTS };
 size_t cuplug_plugin_reclaim(CUdevice device, enum cuplug_plugin_effort effort);
+
+/* Makes the library's driver calls that were put off; bytes freed on the device (-1: any). They wait for the device. */
+size_t cuplug_plugin_free_now(CUdevice device);
+/* Bytes that such calls are to free. */
+size_t cuplug_plugin_put_off(void);
+void cuplug_plugin_put_off_lost(const struct cuplug_context *context);
 
 /* Bytes freed on the device that the library does not have back. */
 size_t cuplug_plugin_pending(CUdevice device);

@@ -72,12 +72,14 @@ static void do_trim(void *argument) {
 }
 
 /* The library's CUDA calls pass to the driver meanwhile, and what it learns of the runtime is not this thread's. */
-static bool guarded(void (*body)(void *), struct call *call, char *what, size_t room) {
-    bool entered = cuplug_self.entered, fine;
+static bool guarded(void (*body)(void *), struct call *call, bool may_wait, char *what, size_t room) {
+    bool entered = cuplug_self.entered, hurried = cuplug_self.hurried, fine;
     int saved = errno;
 
     cuplug_self.depth++;
+    cuplug_self.hurried = !may_wait;
     fine = cuplug_guard(body, call, what, room);
+    cuplug_self.hurried = hurried;
     cuplug_self.depth--;
     cuplug_self.entered = entered;
     errno = saved;
@@ -90,7 +92,7 @@ CUresult cuplug_plugin_call_alloc(const struct cuplug_request *request, struct c
 
     if (!cuplug_context_push(request->context)) /* whatever the library makes current is so no longer after the pop */
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!guarded(do_alloc, &call, what, sizeof what)) {
+    if (!guarded(do_alloc, &call, true, what, sizeof what)) {
         call.result = CUDA_ERROR_OUT_OF_MEMORY;
         cuplug_plugin_complain(CUPLUG_PLUGIN_THREW, "an allocation of %zu bytes threw %s; taken for out of memory", request->size, what);
     }
@@ -98,12 +100,12 @@ CUresult cuplug_plugin_call_alloc(const struct cuplug_request *request, struct c
     return call.result;
 }
 
-CUresult cuplug_plugin_call_free(const struct cuplug_block *block, const struct cuplug_release *release) {
+CUresult cuplug_plugin_call_free(const struct cuplug_block *block, const struct cuplug_release *release, bool may_wait) {
     struct call call = {.freed = block, .release = release};
     char what[160];
     bool pushed = cuplug_context_push(block->context);
 
-    if (!guarded(do_free, &call, what, sizeof what)) {
+    if (!guarded(do_free, &call, may_wait, what, sizeof what)) {
         call.result = CUDA_SUCCESS;
         cuplug_plugin_complain(CUPLUG_PLUGIN_THREW, "a free of %zu bytes threw %s; taken for done", block->size, what);
     }
@@ -125,7 +127,7 @@ static void trim_context(struct cuplug_context *context, void *arg) {
     if (context->device != trim->device || !cuplug_context_enter(context))
         return;
     if (cuplug_context_push(context)) {
-        if (guarded(do_trim, &call, what, sizeof what))
+        if (guarded(do_trim, &call, true, what, sizeof what))
             trim->bytes += call.bytes;
         else
             cuplug_plugin_complain(CUPLUG_PLUGIN_THREW, "its trim threw %s", what);
@@ -292,7 +294,7 @@ static bool call_open(const char *options) {
 
     if (!cuplug_plugin_ops.open)
         return true;
-    if (!guarded(do_open, &call, what, sizeof what))
+    if (!guarded(do_open, &call, true, what, sizeof what))
         return fail("its open threw %s", what);
     return call.result == CUDA_SUCCESS || fail("its open failed (CUDA error %d)", (int)call.result);
 }

@@ -129,25 +129,25 @@ static bool next_done(struct cuplug_block *described) {
 }
 
 /* Not counted as a failure of the program's: its free was over long ago. */
-static void give(const struct cuplug_block *block) {
+static void give(const struct cuplug_block *block, bool may_wait) {
     struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_IDLE};
     CUresult result;
 
     if (!cuplug_context_enter(block->context)) /* gone, and its memory too */
         return;
-    result = cuplug_plugin_call_free(block, &release);
+    result = cuplug_plugin_call_free(block, &release, may_wait);
     cuplug_context_leave(block->context);
     if (result != CUDA_SUCCESS)
         cuplug_plugin_complain(CUPLUG_PLUGIN_KEPT, "a free failed (CUDA error %d); the block is lost", (int)result);
 }
 
-static size_t hand_over(void) {
+static size_t hand_over(bool may_wait) {
     struct cuplug_block block;
     size_t bytes = 0;
 
     while (!cuplug_capturing() && !cuplug_exiting() && next_done(&block)) {
         bytes += block.size;
-        give(&block);
+        give(&block, may_wait);
         cuplug_plugin_reserved(block.device, -(int64_t)block.size);
     }
     return bytes;
@@ -194,12 +194,30 @@ static void record_and_wait(lane_t *lane) {
     wait(lane);
 }
 
-size_t cuplug_plugin_hand_over(struct cuplug_context *context, uint64_t stream_id) {
+size_t cuplug_plugin_hand_over(struct cuplug_context *context, uint64_t stream_id, bool may_wait) {
     bool all = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % ASK_ALL_EVERY == 0;
     struct question question = {.context = all ? NULL : context, .device = -1, .stream_id = stream_id, .ask = poll};
 
     each(&question);
-    return hand_over();
+    return hand_over(may_wait) + (may_wait ? cuplug_plugin_free_now(-1) : 0);
+}
+
+bool cuplug_plugin_idle(struct cuplug_context *context) {
+    struct cuplug_fence *fence = NULL;
+    uint64_t mark = 0;
+    lane_t *lane;
+
+    cuplug_lock(&cuplug_plugin_lock);
+    lane = lane_of(context, NULL, 0);
+    if (lane) {
+        fence = &lane->fence;
+        mark = cuplug_fence_mark(fence);
+    }
+    cuplug_unlock(&cuplug_plugin_lock);
+    if (!fence || !cuplug_fence_record(fence, mark))
+        return false;
+    cuplug_fence_poll(fence);
+    return cuplug_fence_passed(fence, mark);
 }
 
 size_t cuplug_plugin_reclaim(CUdevice device, enum cuplug_plugin_effort effort) {
@@ -209,7 +227,7 @@ size_t cuplug_plugin_reclaim(CUdevice device, enum cuplug_plugin_effort effort) 
     if (cuplug_capturing() || cuplug_exiting())
         return 0;
     each(&question);
-    return hand_over();
+    return hand_over(effort >= CUPLUG_PLUGIN_WAIT) + (effort >= CUPLUG_PLUGIN_WAIT ? cuplug_plugin_free_now(device) : 0);
 }
 
 size_t cuplug_plugin_pending(CUdevice device) {

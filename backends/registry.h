@@ -16,6 +16,9 @@ const struct cuplug_backend_ops *cuplug_backend(int number);
 /* What that backend's open stored. */
 void *cuplug_backend_self(int number);
 
+/* A plugin's own cuMemFree, in a call that must not wait for the device: made later (plugin_later.c). */
+CUresult cuplug_plugin_free_later(CUdeviceptr pointer);
+
 /* Opens the backend of a value that the options accepted: name, name:options, or a library (which opens with its first allocation). If that fails: one line on stderr, and direct. */
 int cuplug_backend_choose(const char *spec);
 

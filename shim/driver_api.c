@@ -28,6 +28,15 @@ static bool handed_off(enum cuplug_handoff kind, CUresult *result) {
     return true;
 }
 
+/* A call that is not ours. One that a plugin makes is its backend's call to the driver. */
+static CUresult passed(CUresult result, enum cuplug_counter counter) {
+    struct cuplug_context *context = cuplug_self.depth && result == CUDA_SUCCESS ? cuplug_context_current() : NULL;
+
+    if (context)
+        cuplug_stats_count(CUPLUG_BACKEND_PLUGIN, context->device, counter, 1);
+    return result;
+}
+
 /* From a backend: the current context's memory. */
 static CUresult alloc(int backend, struct cuplug_context *context, size_t size, CUdeviceptr *dptr) {
     struct cuplug_request request = {
@@ -54,7 +63,7 @@ CUresult cuplug_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
     CUresult result;
 
     if (!cuplug_on())
-        return cuplug_real.cuMemAlloc_v2(dptr, bytesize);
+        return passed(cuplug_real.cuMemAlloc_v2(dptr, bytesize), CUPLUG_STAT_driver_allocs);
     if (handed_off(CUPLUG_HANDOFF_ALLOC, &result)) {
         *dptr = 0;
         return result;
@@ -127,7 +136,7 @@ CUresult cuplug_cuMemFree(CUdeviceptr dptr) {
     CUresult result;
 
     if (passes(dptr))
-        return cuplug_real.cuMemFree_v2(dptr);
+        return passed(cuplug_self.hurried && dptr ? cuplug_plugin_free_later(dptr) : cuplug_real.cuMemFree_v2(dptr), CUPLUG_STAT_driver_frees);
     if (handed_off(CUPLUG_HANDOFF_FREE, &result))
         return result;
     if (dptr && cuplug_core_free(dptr, &release, false, &result) == CUPLUG_FREED)
@@ -186,13 +195,13 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream stream)
 
 CUresult cuplug_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
     if (!cuplug_on())
-        return cuplug_real.cuMemAllocAsync(dptr, bytesize, hStream);
+        return passed(cuplug_real.cuMemAllocAsync(dptr, bytesize, hStream), CUPLUG_STAT_driver_allocs);
     return alloc_async(dptr, bytesize, named(hStream, CU_STREAM_LEGACY));
 }
 
 CUresult cuplug_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
     if (!cuplug_on())
-        return cuplug_real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream);
+        return passed(cuplug_real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), CUPLUG_STAT_driver_allocs);
     return alloc_async(dptr, bytesize, named(hStream, CU_STREAM_PER_THREAD));
 }
 
@@ -250,13 +259,13 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
 
 CUresult cuplug_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     if (passes(dptr))
-        return cuplug_real.cuMemFreeAsync(dptr, hStream);
+        return passed(cuplug_real.cuMemFreeAsync(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_LEGACY));
 }
 
 CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
     if (passes(dptr))
-        return cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream);
+        return passed(cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));
 }
 
