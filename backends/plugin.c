@@ -281,6 +281,8 @@ static int plugin_owns(void *self, CUdeviceptr pointer) {
     cuplug_lock(&cuplug_plugin_lock);
     found = cuplug_plugin_index_find(cuplug_plugin_index, pointer) != NULL;
     cuplug_unlock(&cuplug_plugin_lock);
+    if (!found)
+        found = cuplug_plugin_put_off_holds(pointer);
     if (!found && cuplug_plugin_ops.owns) {
         cuplug_self.depth++;
         found = cuplug_plugin_ops.owns(cuplug_plugin_self, pointer) != 0;

@@ -89,6 +89,8 @@ size_t cuplug_plugin_reclaim(CUdevice device, enum cuplug_plugin_effort effort);
 size_t cuplug_plugin_free_now(CUdevice device);
 /* Bytes that such calls are to free. */
 size_t cuplug_plugin_put_off(void);
+/* Is the address in them? To the library they are free already, so nobody has them. */
+bool cuplug_plugin_put_off_holds(CUdeviceptr pointer);
 void cuplug_plugin_put_off_lost(const struct cuplug_context *context);
 
 /* Bytes freed on the device that the library does not have back. */

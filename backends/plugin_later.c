@@ -81,6 +81,17 @@ size_t cuplug_plugin_put_off(void) {
     return atomic_load(&bytes);
 }
 
+bool cuplug_plugin_put_off_holds(CUdeviceptr pointer) {
+    struct later *later;
+
+    cuplug_lock(&lock);
+    later = list;
+    while (later && pointer - later->pointer >= later->size)
+        later = later->next;
+    cuplug_unlock(&lock);
+    return later != NULL;
+}
+
 void cuplug_plugin_put_off_lost(const struct cuplug_context *context) {
     cuplug_lock(&lock);
     for (struct later **link = &list; *link;) {

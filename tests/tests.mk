@@ -50,7 +50,8 @@ allocators       := $(addprefix $(allocators_dir)/,example.so plain.so eager.so 
                       $(if $(cxx),thrower.so))
 allocator_cflags  = -isystem $(CUDA_INC) -isystem $(BUILD)/include $(CFLAGS) $(LDFLAGS) -fPIC -shared -MMD -MP -MF $@.d -MT $@
 
-.PHONY: programs check-bats check-gpu-bats
+.PHONY: programs allocators check-bats check-gpu-bats
+allocators: $(allocators)
 programs: sim $(programs) $(allocators) $(fake_dir)/libcuda.so.1
 
 $(programs_dir):

@@ -1,12 +1,14 @@
 # Unit tests: parts of the shim linked into a program, without preloading and without a driver.
 
-unit_tests := $(BUILD)/unit/live_test $(BUILD)/unit/heap_test $(BUILD)/unit/options_test $(BUILD)/unit/fence_test
+unit_tests := $(BUILD)/unit/live_test $(BUILD)/unit/heap_test $(BUILD)/unit/options_test $(BUILD)/unit/fence_test \
+              $(BUILD)/unit/plugin_index_test
 
 $(BUILD)/unit/live_test: tests/unit/live_test.c tests/unit/unit.h $(BUILD)/obj/shim/live.o $(BUILD)/obj/shim/pages.o
 $(BUILD)/unit/heap_test: tests/unit/heap_test.c tests/unit/unit.h $(BUILD)/obj/backends/heap.o $(BUILD)/obj/backends/heap_tree.o $(BUILD)/obj/shim/pages.o
 $(BUILD)/unit/options_test: tests/unit/options_test.c tests/unit/unit.h $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard config/*.c)) $(BUILD)/obj/shim/pages.o
 $(BUILD)/unit/fence_test: tests/unit/fence_test.c tests/unit/unit.h $(BUILD)/obj/shim/fence.o $(BUILD)/obj/shim/debug.o
-$(BUILD)/unit/fence_test: CPPFLAGS += -D__CUDA_API_VERSION_INTERNAL
+$(BUILD)/unit/plugin_index_test: tests/unit/plugin_index_test.c tests/unit/unit.h $(BUILD)/obj/backends/plugin_index.o
+$(BUILD)/unit/plugin_index_test $(BUILD)/unit/fence_test: CPPFLAGS += -D__CUDA_API_VERSION_INTERNAL
 $(unit_tests):
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) -lpthread -ldl
