@@ -1,6 +1,7 @@
 /*
- * plugin.c: a backend in a library of the user's. Owns the index of the library's blocks, in which every answer of it is looked up before the program
- * sees it, and from which a free takes what the allocation had. See plugin.h for the other files. No lock is held while the library is called.
+ * plugin.c: a backend in a library of the user's. Owns the index of the library's blocks, in which every answer of it is looked
+ * up before the program sees it, and from which a free takes what the allocation had. See plugin.h for the other files. No lock
+ * is held while the library is called.
  */
 #include "plugin.h"
 
@@ -11,8 +12,9 @@
 
 #include <sched.h>
 
-enum { ALIGNMENT = 256 };                              /* what CUDA promises of every allocation */
-static const size_t put_off_most = (size_t)64 << 20; /* of the library's frees, before a moment is looked for in which they need not wait */
+enum { ALIGNMENT = 256 }; /* what CUDA promises of every allocation */
+static const size_t put_off_most = (size_t)64
+                                   << 20; /* of the library's frees, before a moment is looked for in which they need not wait */
 
 struct cuplug_lock cuplug_plugin_lock;
 struct cuplug_plugin_block *cuplug_plugin_index;
@@ -83,8 +85,8 @@ static const char *instead(void) {
 
 /* Enters the library's answer into the index: CUDA_SUCCESS and the block, or why not: NOT_SUPPORTED if `clash` is in
  * the way. */
-static CUresult enter(const struct cuplug_request *request, const struct cuplug_block *answer, struct cuplug_plugin_block **entered,
-                      struct cuplug_plugin_block *clash) {
+static CUresult enter(const struct cuplug_request *request, const struct cuplug_block *answer,
+                      struct cuplug_plugin_block **entered, struct cuplug_plugin_block *clash) {
     struct cuplug_plugin_block *block, *other = NULL;
     bool gone;
 
@@ -123,24 +125,29 @@ static CUresult accept(const struct cuplug_request *request, struct cuplug_block
     CUresult result;
 
     if (address & (request->alignment - 1)) {
-        cuplug_plugin_complain(CUPLUG_PLUGIN_MISALIGNED, "an allocation of %zu bytes is at %#llx, no multiple of %zu; given back, %s", request->size,
+        cuplug_plugin_complain(CUPLUG_PLUGIN_MISALIGNED,
+                               "an allocation of %zu bytes is at %#llx, no multiple of %zu; given back, %s", request->size,
                                address, request->alignment, instead());
         decline(answer);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (!exists(request, address)) {
-        cuplug_plugin_complain(CUPLUG_PLUGIN_STALE, "an allocation of %zu bytes is at %#llx, where the driver has none since a device reset; not used, %s",
-                               request->size, address, instead());
+        cuplug_plugin_complain(
+            CUPLUG_PLUGIN_STALE,
+            "an allocation of %zu bytes is at %#llx, where the driver has none since a device reset; not used, %s", request->size,
+            address, instead());
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     /* A block of a context that ends at this moment is in nobody's way, once we have been told. */
     while ((result = enter(request, answer, &block, &clash)) == CUDA_ERROR_NOT_SUPPORTED && !cuplug_context_live(clash.context))
         sched_yield();
     if (result == CUDA_ERROR_NOT_SUPPORTED && clash.address == address)
-        cuplug_plugin_complain(CUPLUG_PLUGIN_REPEATED, "an allocation of %zu bytes is at %#llx, where one of %zu bytes still is; not used, %s",
+        cuplug_plugin_complain(CUPLUG_PLUGIN_REPEATED,
+                               "an allocation of %zu bytes is at %#llx, where one of %zu bytes still is; not used, %s",
                                request->size, address, clash.size, instead());
     else if (result == CUDA_ERROR_NOT_SUPPORTED)
-        cuplug_plugin_complain(CUPLUG_PLUGIN_OVERLAPS, "an allocation of %zu bytes is at %#llx and overlaps one of %zu bytes at %#llx; not used, %s",
+        cuplug_plugin_complain(CUPLUG_PLUGIN_OVERLAPS,
+                               "an allocation of %zu bytes is at %#llx and overlaps one of %zu bytes at %#llx; not used, %s",
                                request->size, address, clash.size, (unsigned long long)clash.address, instead());
     else if (result == CUDA_ERROR_OUT_OF_MEMORY)
         decline(answer); /* unlike one that clashes: to the library that may be the block of the other */
@@ -148,7 +155,8 @@ static CUresult accept(const struct cuplug_request *request, struct cuplug_block
     return result;
 }
 
-/* In the program's own capture mode, but a stream-ordered allocation is legal beside the capture of other streams, whatever the library does for it. */
+/* In the program's own capture mode, but a stream-ordered allocation is legal beside the capture of other streams, whatever the
+ * library does for it. */
 static CUresult ask(const struct cuplug_request *request, struct cuplug_block *block) {
     bool relaxed = request->kind == CUPLUG_ASYNC && cuplug_capturing();
     CUstreamCaptureMode mode = relaxed ? cuplug_capture_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -176,7 +184,8 @@ static bool served(const struct cuplug_request *request) {
     bool fine = !cuplug_plugin_pair || request->context->origin == CUPLUG_CONTEXT_PRIMARY;
 
     if (!fine && cuplug_options.strict)
-        cuplug_plugin_complain(CUPLUG_PLUGIN_CONTEXT, "a pair of functions does not serve contexts made by cuCtxCreate; allocations there fail");
+        cuplug_plugin_complain(CUPLUG_PLUGIN_CONTEXT,
+                               "a pair of functions does not serve contexts made by cuCtxCreate; allocations there fail");
     return fine;
 }
 
@@ -207,7 +216,8 @@ static CUresult plugin_alloc(void *self, const struct cuplug_request *request, s
     for (int effort = 0; effort < CUPLUG_PLUGIN_EFFORTS && result == CUDA_ERROR_OUT_OF_MEMORY && !hopeless(request); effort++)
         if (cuplug_plugin_reclaim(request->device, (enum cuplug_plugin_effort)effort))
             result = ask(&wanted, &answer);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && !cuplug_capturing() && !hopeless(request) && cuplug_plugin_call_trim(request->device))
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !cuplug_capturing() && !hopeless(request) &&
+        cuplug_plugin_call_trim(request->device))
         result = ask(&wanted, &answer);
     if (result == CUDA_SUCCESS)
         result = accept(&wanted, &answer);
@@ -264,7 +274,8 @@ static CUresult plugin_free(void *self, const struct cuplug_block *block, const 
         return pass(freed, &how);
     if (!lane)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (cuplug_self.depth) /* the library itself frees, in a call of ours that may have entered the context: a later record covers this */
+    if (cuplug_self.depth) /* the library itself frees, in a call of ours that may have entered the context: a later record covers
+                              this */
         return CUDA_SUCCESS;
     waits = !async && block->kind == CUPLUG_SYNC; /* natively this free does */
     cuplug_plugin_record(lane, mark, waits);

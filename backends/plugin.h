@@ -1,6 +1,7 @@
 /*
- * plugin.h: what the files of the backend plugin share. A library in either form is a table of operations (plugin_open.c); around it stand the index of
- * its blocks (plugin_index.c), the freed blocks that it does not have back yet (plugin_pending.c), and the operations that core calls (plugin.c).
+ * plugin.h: what the files of the backend plugin share. A library in either form is a table of operations (plugin_open.c); around
+ * it stand the index of its blocks (plugin_index.c), the freed blocks that it does not have back yet (plugin_pending.c), and the
+ * operations that core calls (plugin.c).
  */
 #ifndef CUPLUG_PLUGIN_H
 #define CUPLUG_PLUGIN_H
@@ -27,14 +28,18 @@ struct cuplug_plugin_block {
     enum cuplug_kind kind;
 };
 
-/* Puts a block into the index (*root). If it shares bytes with one that is there, that one is returned and nothing done; else NULL. */
+/* Puts a block into the index (*root). If it shares bytes with one that is there, that one is returned and nothing done; else
+ * NULL. */
 struct cuplug_plugin_block *cuplug_plugin_index_insert(struct cuplug_plugin_block **root, struct cuplug_plugin_block *block);
 void cuplug_plugin_index_remove(struct cuplug_plugin_block **root, struct cuplug_plugin_block *block);
 /* The block that holds `address`, NULL if none does. */
 struct cuplug_plugin_block *cuplug_plugin_index_find(struct cuplug_plugin_block *root, uint64_t address);
-void cuplug_plugin_index_each(struct cuplug_plugin_block *root, void (*visit)(struct cuplug_plugin_block *block, void *arg), void *arg);
-/* Calls `visit` for each, which may do with the block what it likes; afterwards those for which it returned true are in the index. */
-void cuplug_plugin_index_filter(struct cuplug_plugin_block **root, bool (*visit)(struct cuplug_plugin_block *block, void *arg), void *arg);
+void cuplug_plugin_index_each(struct cuplug_plugin_block *root, void (*visit)(struct cuplug_plugin_block *block, void *arg),
+                              void *arg);
+/* Calls `visit` for each, which may do with the block what it likes; afterwards those for which it returned true are in the
+ * index. */
+void cuplug_plugin_index_filter(struct cuplug_plugin_block **root, bool (*visit)(struct cuplug_plugin_block *block, void *arg),
+                                void *arg);
 
 /* The library. Valid once cuplug_plugin_ready() was true. */
 extern struct cuplug_backend_ops cuplug_plugin_ops; /* a copy: what the library does not have is NULL */
@@ -49,8 +54,15 @@ const char *cuplug_plugin_named(void);
 bool cuplug_plugin_ready(void);
 
 /* Says what the library did wrong, in one line, once for each kind of fault. `instead` is what is done about it. */
-enum cuplug_plugin_fault { CUPLUG_PLUGIN_MISALIGNED, CUPLUG_PLUGIN_REPEATED, CUPLUG_PLUGIN_OVERLAPS, CUPLUG_PLUGIN_STALE, CUPLUG_PLUGIN_THREW,
-                           CUPLUG_PLUGIN_KEPT, CUPLUG_PLUGIN_CONTEXT };
+enum cuplug_plugin_fault {
+    CUPLUG_PLUGIN_MISALIGNED,
+    CUPLUG_PLUGIN_REPEATED,
+    CUPLUG_PLUGIN_OVERLAPS,
+    CUPLUG_PLUGIN_STALE,
+    CUPLUG_PLUGIN_THREW,
+    CUPLUG_PLUGIN_KEPT,
+    CUPLUG_PLUGIN_CONTEXT
+};
 void cuplug_plugin_complain(enum cuplug_plugin_fault fault, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Calls of the library: the depth guard, its context made current, exceptions caught, errno kept. The context is not entered. */
@@ -71,11 +83,12 @@ struct cuplug_block cuplug_plugin_leave(struct cuplug_plugin_block *block);
 struct cuplug_plugin_lane;
 
 /* Queues a freed block behind the work of the lane; NULL without memory for one. The lock is held. */
-struct cuplug_plugin_lane *cuplug_plugin_queue(struct cuplug_plugin_block *block, struct cuplug_context *context, CUstream stream, uint64_t stream_id);
+struct cuplug_plugin_lane *cuplug_plugin_queue(struct cuplug_plugin_block *block, struct cuplug_context *context, CUstream stream,
+                                               uint64_t stream_id);
 /* After that, without the lock: makes the record that lets the block through. `wait`: the host waits if too much is queued. */
 void cuplug_plugin_record(struct cuplug_plugin_lane *lane, uint64_t mark, bool wait);
-/* Gives the library what the device is done with; bytes. Asks about the lanes of this context and stream, and now and then about all. `may_wait`: the
- * program's own call would wait for the device here. */
+/* Gives the library what the device is done with; bytes. Asks about the lanes of this context and stream, and now and then about
+ * all. `may_wait`: the program's own call would wait for the device here. */
 size_t cuplug_plugin_hand_over(struct cuplug_context *context, uint64_t stream_id, bool may_wait);
 
 /* In a free: is the device done with everything that was submitted in the context? */

@@ -1,6 +1,6 @@
 /*
- * plugin_index.c: the blocks that a library handed out, by address, so that an answer which repeats or overlaps another is noticed. A treap; pure
- * functions, the lock is the caller's.
+ * plugin_index.c: the blocks that a library handed out, by address, so that an answer which repeats or overlaps another is
+ * noticed. A treap; pure functions, the lock is the caller's.
  */
 #include "plugin.h"
 
@@ -50,7 +50,8 @@ static void insert(block_t **root, block_t *block) {
 }
 
 block_t *cuplug_plugin_index_insert(block_t **root, block_t *block) {
-    block_t *last = at_or_below(*root, block->address + block->size - 1); /* none that overlaps begins later, none but it can reach so far */
+    block_t *last =
+        at_or_below(*root, block->address + block->size - 1); /* none that overlaps begins later, none but it can reach so far */
 
     if (last && last->address + last->size > block->address)
         return last;

@@ -1,8 +1,8 @@
 /*
- * plugin_later.c: driver calls of a library that were put off. A library that frees by cudaFree waits for all work of the context in it. Called in the
- * place of the program's own cudaFree that is as it was without us; called in an allocation, or for a cudaFreeAsync, it might never return: the program
- * may be about to launch what a kernel under way waits for. There the library's cuMemFree is noted, and made in the program's next cudaFree, or when memory
- * is short. Owns the list and its lock.
+ * plugin_later.c: driver calls of a library that were put off. A library that frees by cudaFree waits for all work of the context
+ * in it. Called in the place of the program's own cudaFree that is as it was without us; called in an allocation, or for a
+ * cudaFreeAsync, it might never return: the program may be about to launch what a kernel under way waits for. There the library's
+ * cuMemFree is noted, and made in the program's next cudaFree, or when memory is short. Owns the list and its lock.
  */
 #include "plugin.h"
 

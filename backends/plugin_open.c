@@ -1,7 +1,7 @@
 /*
- * plugin_open.c: opens the library and calls it. Either it exports cuplug_backend_open (backends/cuplug_backend.h), or a pair of functions in PyTorch's
- * form, around which a table of operations is put here. Opened at the first allocation rather than with the options, as no lock of ours may be held: its
- * constructors are the program's code.
+ * plugin_open.c: opens the library and calls it. Either it exports cuplug_backend_open (backends/cuplug_backend.h), or a pair of
+ * functions in PyTorch's form, around which a table of operations is put here. Opened at the first allocation rather than with
+ * the options, as no lock of ours may be held: its constructors are the program's code.
  */
 #include "plugin.h"
 
@@ -41,7 +41,7 @@ struct call {
     const struct cuplug_block *freed; /* … of a free, … */
     const struct cuplug_release *release;
     const char *options; /* … of open, … */
-    CUdevice device; /* … or of trim */
+    CUdevice device;     /* … or of trim */
     struct cuplug_context *context;
     size_t bytes;
     CUresult result;
@@ -94,7 +94,8 @@ CUresult cuplug_plugin_call_alloc(const struct cuplug_request *request, struct c
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!guarded(do_alloc, &call, true, what, sizeof what)) {
         call.result = CUDA_ERROR_OUT_OF_MEMORY;
-        cuplug_plugin_complain(CUPLUG_PLUGIN_THREW, "an allocation of %zu bytes threw %s; taken for out of memory", request->size, what);
+        cuplug_plugin_complain(CUPLUG_PLUGIN_THREW, "an allocation of %zu bytes threw %s; taken for out of memory", request->size,
+                               what);
     }
     cuplug_context_pop();
     return call.result;
@@ -230,7 +231,8 @@ static bool fail(const char *format, ...) {
     va_start(list, format);
     vsnprintf(what, sizeof what, format, list);
     va_end(list);
-    cuplug_log(CUPLUG_LOG_ERROR, "CUPLUG_BACKEND=%s: %s%s", named, what, cuplug_options.strict ? "; allocations will fail" : "; using direct");
+    cuplug_log(CUPLUG_LOG_ERROR, "CUPLUG_BACKEND=%s: %s%s", named, what,
+               cuplug_options.strict ? "; allocations will fail" : "; using direct");
     return false;
 }
 
@@ -249,7 +251,8 @@ static void *own_symbol(void *library, const char *name) {
 
 /* The functions that the options name, or a pair that is known: PyTorch's documentation, RMM, PyTorch's NCCL example. */
 static bool find_pair(void *library, const char *given) {
-    static const char *const known[][2] = {{"my_malloc", "my_free"}, {"allocate", "deallocate"}, {"nccl_alloc_plug", "nccl_free_plug"}};
+    static const char *const known[][2] = {
+        {"my_malloc", "my_free"}, {"allocate", "deallocate"}, {"nccl_alloc_plug", "nccl_free_plug"}};
     char names[200] = "";
 
     if (given && !cuplug_suboptions_known("plugin", given, strlen(given))) {
@@ -278,11 +281,13 @@ static bool take_table(const struct cuplug_backend_ops *table) {
     if (!table)
         return fail("its cuplug_backend_open does not serve version %d of the interface", CUPLUG_BACKEND_ABI);
     if (table->abi_version != CUPLUG_BACKEND_ABI)
-        return fail("it is for version %u of the interface, this cuplug has version %d", (unsigned)table->abi_version, CUPLUG_BACKEND_ABI);
+        return fail("it is for version %u of the interface, this cuplug has version %d", (unsigned)table->abi_version,
+                    CUPLUG_BACKEND_ABI);
     if (table->struct_size < least)
         return fail("its table says it has %u bytes, which is less than %zu", (unsigned)table->struct_size, least);
     memset(&cuplug_plugin_ops, 0, sizeof cuplug_plugin_ops);
-    memcpy(&cuplug_plugin_ops, table, table->struct_size < sizeof cuplug_plugin_ops ? table->struct_size : sizeof cuplug_plugin_ops);
+    memcpy(&cuplug_plugin_ops, table,
+           table->struct_size < sizeof cuplug_plugin_ops ? table->struct_size : sizeof cuplug_plugin_ops);
     if (!cuplug_plugin_ops.alloc || !cuplug_plugin_ops.free)
         return fail("its table has no %s", cuplug_plugin_ops.alloc ? "free" : "alloc");
     return true;
@@ -321,14 +326,16 @@ static bool open_library(void) {
     snprintf(path, sizeof path, "%.*s", (int)length, named);
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return fail("%s%s", dlerror(), strchr(path, '/') ? "" : " (looked for as the loader does; ./ in front means the working directory)");
+        return fail("%s%s", dlerror(),
+                    strchr(path, '/') ? "" : " (looked for as the loader does; ./ in front means the working directory)");
     fine = take_library(library, given);
     if (!fine)
         dlclose(library);
     return fine;
 }
 
-/* Whoever comes first opens; the others wait, but not for ever: the library may itself be waiting for one of them. Those go to the driver. */
+/* Whoever comes first opens; the others wait, but not for ever: the library may itself be waiting for one of them. Those go to
+ * the driver. */
 static bool open_once(void) {
     const struct timespec pause = {.tv_nsec = 1000000};
     enum state now = UNOPENED;

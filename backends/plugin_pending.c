@@ -1,10 +1,12 @@
 /*
- * plugin_pending.c: freed blocks that the library gets back once the device is done with them. A library in PyTorch's form takes a freed block for its
- * own in the order of one stream, and may hand it out again at once; but cudaFree promises more, the program's other streams know nothing of the
- * library's, and a stream's handle comes back. So it gets only what no work of the device can touch any more, whatever it does with it.
+ * plugin_pending.c: freed blocks that the library gets back once the device is done with them. A library in PyTorch's form takes
+ * a freed block for its own in the order of one stream, and may hand it out again at once; but cudaFree promises more, the
+ * program's other streams know nothing of the library's, and a stream's handle comes back. So it gets only what no work of the
+ * device can touch any more, whatever it does with it.
  *
- * A lane is a fence (shim/fence.h) and the blocks queued behind it, in the order of their marks. Each free records. Nothing is handed over while anything
- * captures, as the library's own cudaFree would spoil the capture. The lock guards lanes and queues, not the fences.
+ * A lane is a fence (shim/fence.h) and the blocks queued behind it, in the order of their marks. Each free records. Nothing is
+ * handed over while anything captures, as the library's own cudaFree would spoil the capture. The lock guards lanes and queues,
+ * not the fences.
  */
 #include "plugin.h"
 
@@ -27,8 +29,8 @@ struct cuplug_plugin_lane {
 typedef struct cuplug_plugin_lane lane_t;
 
 static struct cuplug_slab slab = {.object_size = sizeof(lane_t)};
-static lane_t *lanes;                         /* only ever added to */
-static struct cuplug_plugin_block *orphans;   /* freed in the order of a stream whose context is gone: done */
+static lane_t *lanes;                       /* only ever added to */
+static struct cuplug_plugin_block *orphans; /* freed in the order of a stream whose context is gone: done */
 static _Atomic unsigned turn;
 
 /* One that may serve a stream of the context: it never leaves its context, whose events it has, unless that is lost. */
@@ -70,7 +72,8 @@ static lane_t *lane_of(struct cuplug_context *context, CUstream stream, uint64_t
     return lane;
 }
 
-lane_t *cuplug_plugin_queue(struct cuplug_plugin_block *block, struct cuplug_context *context, CUstream stream, uint64_t stream_id) {
+lane_t *cuplug_plugin_queue(struct cuplug_plugin_block *block, struct cuplug_context *context, CUstream stream,
+                            uint64_t stream_id) {
     lane_t *lane = lane_of(context, stream, stream_id);
 
     if (!lane)
@@ -169,8 +172,9 @@ static void each(const struct question *question) {
     lane = lanes;
     do {
         for (count = 0; lane && count < AT_ONCE; lane = lane->next)
-            if (lane->oldest && (!question->context || (lane->context == question->context &&
-                                                        (!lane->stream_id || lane->stream_id == question->stream_id))) &&
+            if (lane->oldest &&
+                (!question->context ||
+                 (lane->context == question->context && (!lane->stream_id || lane->stream_id == question->stream_id))) &&
                 (question->device < 0 || lane->oldest->device == question->device))
                 found[count++] = lane;
         cuplug_unlock(&cuplug_plugin_lock);

@@ -1,6 +1,6 @@
 /*
- * guard.c: see guard.h. No state. The unwinder's functions are looked up in the very object that calls the personality routine, as a process may hold
- * several and a context of one means nothing to another.
+ * guard.c: see guard.h. No state. The unwinder's functions are looked up in the very object that calls the personality routine,
+ * as a process may hold several and a context of one means nothing to another.
  */
 #include "guard.h"
 
@@ -27,7 +27,8 @@ static void *symbol_beside(const void *address, const char *name) {
 }
 
 /* What the unwinder asks of our frame. */
-__attribute__((visibility("hidden"))) _Unwind_Reason_Code cuplug_guard_personality(int version, _Unwind_Action actions, _Unwind_Exception_Class class,
+__attribute__((visibility("hidden"))) _Unwind_Reason_Code cuplug_guard_personality(int version, _Unwind_Action actions,
+                                                                                   _Unwind_Exception_Class class,
                                                                                    struct _Unwind_Exception *exception,
                                                                                    struct _Unwind_Context *context) {
     const void *unwinder = __builtin_extract_return_addr(__builtin_return_address(0));
@@ -35,7 +36,8 @@ __attribute__((visibility("hidden"))) _Unwind_Reason_Code cuplug_guard_personali
     void (*set_address)(struct _Unwind_Context *, _Unwind_Ptr) = symbol_beside(unwinder, "_Unwind_SetIP");
 
     (void)class;
-    if (version != 1 || (actions & _UA_FORCE_UNWIND) || !set_register || !set_address) /* a thread's end passes; an unknown unwinder too */
+    if (version != 1 || (actions & _UA_FORCE_UNWIND) || !set_register ||
+        !set_address) /* a thread's end passes; an unknown unwinder too */
         return _URC_CONTINUE_UNWIND;
     if (actions & _UA_SEARCH_PHASE)
         return _URC_HANDLER_FOUND;
@@ -46,7 +48,8 @@ __attribute__((visibility("hidden"))) _Unwind_Reason_Code cuplug_guard_personali
 
 /* Ends the exception as a catch (...) would: its C++ runtime counts those in flight. */
 static void end(struct _Unwind_Exception *exception, char *what, size_t room) {
-    const char *class = (const char *)&exception->exception_class; /* "GNUCC++" or "CLNGC++" and how it was thrown, the last byte first */
+    const char *class =
+        (const char *)&exception->exception_class; /* "GNUCC++" or "CLNGC++" and how it was thrown, the last byte first */
     bool cxx = memcmp(class + 1, "++CCUNG", 7) == 0 || memcmp(class + 1, "++CGNLC", 7) == 0;
     const void *runtime = (const void *)(uintptr_t)exception->exception_cleanup;
     void *(*begin_catch)(void *) = NULL;

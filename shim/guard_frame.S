@@ -1,7 +1,8 @@
 /*
- * guard_frame.S: the frame that exceptions end at: int cuplug_guard_frame(void (*body)(void *), void *argument, void **exception) calls
- * body(argument) and returns 0. When the personality routine (guard.c) accepts an exception, the unwinder restores this frame's registers and jumps to
- * cuplug_guard_landing with the exception in the first data register: then *exception is set and 1 returned.
+ * guard_frame.S: the frame that exceptions end at: int cuplug_guard_frame(void (*body)(void *), void *argument, void **exception)
+ * calls body(argument) and returns 0. When the personality routine (guard.c) accepts an exception, the unwinder restores this
+ * frame's registers and jumps to cuplug_guard_landing with the exception in the first data register: then *exception is set and 1
+ * returned.
  */
 #if defined(__x86_64__)
     .text

@@ -167,4 +167,4 @@ bench: bench-startup
 bench-startup: lib
 	tests/bench/startup $(BUILD)/libcuplug.so
 
--include $(wildcard $(programs_dir)/*.d)
+-include $(wildcard $(programs_dir)/*.d $(allocators_dir)/*.d)

@@ -1,6 +1,7 @@
 /*
- * checker.c: a plugin, and a pair of functions, that remembers what each allocation had and compares it with what its free gets. It says at the end, in the
- * file CHECKER_OUT, how many frees it saw and how many were wrong in what. Addresses are never used twice, so a wrong one is never a right one by chance.
+ * checker.c: a plugin, and a pair of functions, that remembers what each allocation had and compares it with what its free gets.
+ * It says at the end, in the file CHECKER_OUT, how many frees it saw and how many were wrong in what. Addresses are never used
+ * twice, so a wrong one is never a right one by chance.
  */
 #define CUPLUG_PLUGIN
 #include <cuplug/backend.h>
@@ -20,13 +21,14 @@ struct seen {
 };
 
 enum wrong { UNKNOWN, TWICE, SIZE, DEVICE, STREAM, ALIGNMENT, CONTEXT, COOKIE, KIND, STRUCTURE, ORDER, WRONG };
-static const char *const words[WRONG] = {"unknown", "twice", "size", "device", "stream", "alignment", "context", "cookie", "kind", "structure", "order"};
+static const char *const words[WRONG] = {"unknown", "twice",  "size", "device",    "stream", "alignment",
+                                         "context", "cookie", "kind", "structure", "order"};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct seen *table;
 static CUdeviceptr region[DEVICES];
 static size_t used[DEVICES];
-static unsigned long allocations, frees, streams, wrong[WRONG];
+static unsigned long allocations, frees, streams, orphans, wrong[WRONG];
 
 void *checker_alloc(size_t size, int device, CUstream stream);
 void checker_free(void *pointer, size_t size, int device, CUstream stream);
@@ -94,8 +96,10 @@ static CUresult checker_backend_free(void *self, const struct cuplug_block *bloc
         wrong[SIZE] += block->size != seen->block.size;
         wrong[DEVICE] += block->device != seen->block.device;
         wrong[STREAM] += block->stream_id != seen->block.stream_id || (block->stream != seen->block.stream && block->stream);
+        orphans += block->stream != seen->block.stream;
         wrong[ALIGNMENT] += block->alignment != seen->block.alignment;
-        wrong[CONTEXT] += block->context != seen->block.context || block->cuda_context != current || current != seen->block.cuda_context;
+        wrong[CONTEXT] +=
+            block->context != seen->block.context || block->cuda_context != current || current != seen->block.cuda_context;
         wrong[COOKIE] += block->cookie != seen;
         wrong[KIND] += block->kind != seen->block.kind;
         wrong[STRUCTURE] += block->struct_size < sizeof *block || release->struct_size < sizeof *release || self != (void *)table;
@@ -133,6 +137,7 @@ void checker_free(void *pointer, size_t size, int device, CUstream stream) {
         wrong[SIZE] += size != seen->block.size;
         wrong[DEVICE] += device != seen->block.device;
         wrong[STREAM] += stream != seen->block.stream && stream;
+        orphans += stream != seen->block.stream;
         seen->live = 0;
     }
     pthread_mutex_unlock(&lock);
@@ -151,7 +156,7 @@ __attribute__((destructor)) static void say(void) {
 
     if (!file)
         return;
-    fprintf(file, "allocations %lu, in stream order %lu, frees %lu", allocations, streams, frees);
+    fprintf(file, "allocations %lu, in stream order %lu, their stream gone %lu, frees %lu", allocations, streams, orphans, frees);
     for (int i = 0; i < WRONG; i++)
         if (wrong[i])
             fprintf(file, ", wrong %s %lu", words[i], wrong[i]);

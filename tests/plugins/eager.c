@@ -1,6 +1,7 @@
 /*
- * eager.c: an allocator library in PyTorch's form that reuses as early as that form allows and earlier: what was freed last is handed out first, whatever
- * stream or work it was for. Whoever gives it a block that the device still uses loses data. The functions that free take fewer arguments in older forms.
+ * eager.c: an allocator library in PyTorch's form that reuses as early as that form allows and earlier: what was freed last is
+ * handed out first, whatever stream or work it was for. Whoever gives it a block that the device still uses loses data. The
+ * functions that free take fewer arguments in older forms.
  */
 #include <cuda.h>
 #include <pthread.h>

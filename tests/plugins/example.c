@@ -1,13 +1,14 @@
 /*
- * example.c: a complete plugin, to start from: it keeps what the program frees and hands it out again for the same (rounded) size in the same context.
+ * example.c: a complete plugin, to start from: it keeps what the program frees and hands it out again for the same (rounded) size
+ * in the same context.
  *
  *     cc -O2 -fPIC -shared -fvisibility=hidden -I<where cuplug/backend.h is> example.c -o example.so -lcuda
  *     CUPLUG_BACKEND=$PWD/example.so:keep=64 LD_PRELOAD=/opt/cuplug/libcuplug.so ./your-program
  *
  * Its one option: keep=N, how many freed blocks to keep at most.
  *
- * A freed block arrives only once the device is done with it (CUPLUG_BACKEND_ORDERS_FREES is not set), so it can go to any next owner at once. One mutex
- * guards everything, and no CUDA call is made under it.
+ * A freed block arrives only once the device is done with it (CUPLUG_BACKEND_ORDERS_FREES is not set), so it can go to any next
+ * owner at once. One mutex guards everything, and no CUDA call is made under it.
  */
 #define CUPLUG_PLUGIN
 #include <cuplug/backend.h>

@@ -1,6 +1,6 @@
 /*
- * plain.c: the smallest allocator library in PyTorch's form, as its documentation has it: the runtime, once more. It leaves its device current, as such
- * libraries do.
+ * plain.c: the smallest allocator library in PyTorch's form, as its documentation has it: the runtime, once more. It leaves its
+ * device current, as such libraries do.
  */
 #include <cuda_runtime_api.h>
 

@@ -1,4 +1,5 @@
-// thrower.cc: an allocator library that throws, as RMM's does when it has no more memory, and says what C++ thinks of it afterwards.
+// thrower.cc: an allocator library that throws, as RMM's does when it has no more memory, and says what C++ thinks of it
+// afterwards.
 #include <cuda.h>
 
 #include <cstdio>
@@ -29,7 +30,8 @@ extern "C" void* allocate(size_t size, int, CUstream) {
   held lock;
   CUdeviceptr pointer = 0;
   if (++calls == 3) throw counted{};
-  if (calls == 4) std::fprintf(stderr, "held %d, in flight %d, alive %d\n", held::count - 1, std::uncaught_exceptions(), counted::alive);
+  if (calls == 4)
+    std::fprintf(stderr, "held %d, in flight %d, alive %d\n", held::count - 1, std::uncaught_exceptions(), counted::alive);
   if (size > (size_t{1} << 30) || cuMemAlloc(&pointer, size) != CUDA_SUCCESS) throw std::bad_alloc{};
   return reinterpret_cast<void*>(pointer);
 }

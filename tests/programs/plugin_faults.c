@@ -1,5 +1,6 @@
 /*
- * Four allocations of different sizes, filled, compared and freed; says what each call returned. Then one that nobody can serve, and one more.
+ * Four allocations of different sizes, filled, compared and freed; says what each call returned. Then one that nobody can serve,
+ * and one more.
  */
 #include "runtime.h"
 

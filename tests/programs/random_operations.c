@@ -1,7 +1,7 @@
 /*
- * Several threads allocate and free at random on two devices (or one), in every served way: synchronous, pitched, in the order of a created stream, of the
- * default ones; freed so or otherwise, by the same thread or another, with any device current, some after their stream was destroyed. Arguments: how many
- * allocations altogether.
+ * Several threads allocate and free at random on two devices (or one), in every served way: synchronous, pitched, in the order of
+ * a created stream, of the default ones; freed so or otherwise, by the same thread or another, with any device current, some
+ * after their stream was destroyed. Arguments: how many allocations altogether.
  */
 #include "runtime.h"
 

@@ -1,6 +1,7 @@
 /*
- * plugin_index_test.c: the index of a library's blocks against a byte-accurate model: what shares a byte is found, what does not is entered, and a block is
- * found by each address in it. A user would lose: the notice that a library gave two owners the same bytes.
+ * plugin_index_test.c: the index of a library's blocks against a byte-accurate model: what shares a byte is found, what does not
+ * is entered, and a block is found by each address in it. A user would lose: the notice that a library gave two owners the same
+ * bytes.
  */
 #include "backends/plugin.h"
 
@@ -60,7 +61,8 @@ static void overlaps_are_found(void) {
             entered[i] = false;
             continue;
         }
-        *block = (struct cuplug_plugin_block){.address = base + unit_random(&state) % (UNITS - 32) * UNIT, .size = 1 + unit_random(&state) % (32 * UNIT)};
+        *block = (struct cuplug_plugin_block){.address = base + unit_random(&state) % (UNITS - 32) * UNIT,
+                                              .size = 1 + unit_random(&state) % (32 * UNIT)};
         found = cuplug_plugin_index_insert(&root, block);
         CHECK(!found == model_free(block));
         CHECK(!found || (found->address < block->address + block->size && block->address < found->address + found->size));
