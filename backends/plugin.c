@@ -8,6 +8,7 @@
 #include "config/options.h"
 #include "registry.h"
 #include "shim/capture.h"
+#include "shim/live.h"
 #include "shim/stats.h"
 
 #include <sched.h>
@@ -59,8 +60,9 @@ void cuplug_plugin_reserved(CUdevice device, int64_t by) {
     CUPLUG_LEVEL(CUPLUG_BACKEND_PLUGIN, device, reserved_bytes, by);
 }
 
-/* Once the library may be unaware of a loss: does the driver know the memory? */
+/* Once the library may be unaware of a loss: does the driver know the memory, and not as somebody else's? */
 static bool exists(const struct cuplug_request *request, CUdeviceptr pointer) {
+    struct cuplug_record record;
     CUdeviceptr base = 0;
     size_t size = 0;
     bool known;
@@ -69,7 +71,7 @@ static bool exists(const struct cuplug_request *request, CUdeviceptr pointer) {
         return true;
     known = cuplug_real.cuMemGetAddressRange_v2(&base, &size, pointer) == CUDA_SUCCESS && pointer - base + request->size <= size;
     cuplug_context_pop();
-    return known;
+    return known && !(cuplug_live_find(base, &record) && record.backend != CUPLUG_BACKEND_PLUGIN);
 }
 
 /* Hands an answer back that is of no use. */

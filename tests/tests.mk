@@ -30,7 +30,7 @@ program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF
 
 runtime_programs := runtime_kinds free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
-  fork_loads quiet_output spawner random_operations plugin_faults
+  fork_loads quiet_output spawner random_operations plugin_faults plugin_memory
 driver_programs  := limits persistent_kernel fork_after_driver contexts context_life no_context free_unknown zero_size_driver \
   rendezvous deepbind deepbind_runtime
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens

@@ -197,22 +197,29 @@ crowd: old kernel done before new owner's write: yes" free_waits_for_kernel.shar
 
 @test "after a device reset a library that keeps memory is not believed" {
   # Lost otherwise: the program, by memory that no longer exists.
-  without_shim context_reset.shared
-  local expected=$output
-  with_shim "$ALLOCATORS/eager.so$EAGER" context_reset.shared
-  assert_success
-  assert_equal "$output" "$expected"
-  [[ $stderr == "" || $stderr == "cuplug: "*"where the driver has none since a device reset; not used, the driver serves (said once)" ]] || fail "$stderr"
-  [ "$(wc -l <<<"$stderr")" = 1 ] || fail "$stderr"
+  local backend
+  for backend in "$ALLOCATORS/example.so" "$ALLOCATORS/plain.so" "$ALLOCATORS/eager.so$EAGER"; do
+    with_shim "$backend" plugin_memory.shared reset
+    assert_equal "$backend: $status $output" "$backend: 0 life 1: wrong bytes 0
+life 2: wrong bytes 0
+life 3: wrong bytes 0"
+    [[ $backend == *eager* ]] || assert_equal "$stderr" ""
+  done
+  [[ $stderr == "cuplug: "*"where the driver has none since a device reset; not used, the driver serves (said once)" ]] || fail "$stderr"
+  assert_equal "$(wc -l <<<"$stderr")" 1
 }
 
 @test "out of memory: what the library does not have back yet is waited for before anything fails (C86)" {
   needs_sim "a card cannot be filled on a machine shared with others"
-  local BACKENDS="$ALLOCATORS/example.so $ALLOCATORS/plain.so"
+  local backend BACKENDS="$ALLOCATORS/example.so $ALLOCATORS/plain.so"
   assert_like_bare_driver SIMCUDA_MEMORY=256M out_of_memory.shared retry
   assert_like_bare_driver SIMCUDA_MEMORY=256M out_of_memory.shared async
   assert_like_bare_driver SIMCUDA_MEMORY=256M out_of_memory.shared earlier
   assert_like_bare_driver SIMCUDA_MEMORY=256M out_of_memory.shared exhaust
+  for backend in $BACKENDS; do
+    with_shim "$backend" SIMCUDA_MEMORY=256M plugin_memory.shared busy
+    assert_equal "$backend: $status $output $stderr" "$backend: 0 large: cudaSuccess "
+  done
 }
 
 @test "the example plugin keeps what is freed, and says what it holds" {
