@@ -31,18 +31,25 @@ LDFLAGS  += $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
 shim_sources := $(wildcard shim/*.c backends/*.c config/*.c) $(wildcard shim/*.S)
 shim_objects := $(patsubst %,$(BUILD)/obj/%.o,$(basename $(shim_sources)))
-shim_cflags  := -D__CUDA_API_VERSION_INTERNAL -fPIC -fvisibility=hidden -ftls-model=initial-exec
+shim_cflags  := -D__CUDA_API_VERSION_INTERNAL -fPIC -fvisibility=hidden -ftls-model=initial-exec -fasynchronous-unwind-tables
 
 $(V).SILENT: # make V=1 shows the commands
 
-.PHONY: all lib setup check demo clean
-all: lib
+.PHONY: all lib headers setup check demo clean
+all: lib headers
 
 lib: $(BUILD)/libcuplug.so
 
 $(BUILD)/libcuplug.so: $(shim_objects) $(BUILD)/libcuplug.map
 	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcuplug.so -Wl,--version-script=$(BUILD)/libcuplug.map \
 	  $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-z,now -Wl,-z,relro -Wl,-z,nodelete -Wl,-z,noexecstack -Wl,--as-needed -o $@ $(shim_objects)
+
+# What a plugin's author includes, as it is to be installed.
+headers: $(BUILD)/include/cuplug/backend.h
+
+$(BUILD)/include/cuplug/backend.h: backends/cuplug_backend.h
+	@mkdir -p $(@D)
+	cp $< $@
 
 $(BUILD)/libcuplug.map: shim/libcuplug.map.in
 	@mkdir -p $(@D)

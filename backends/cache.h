@@ -76,7 +76,7 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release);
 int cuplug_cache_owns(void *self, CUdeviceptr pointer);
 size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t free);
-size_t cuplug_cache_trim(void *self, CUdevice device);
+size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *context);
 void cuplug_cache_context_shared(void *self, struct cuplug_context *context);
 void cuplug_cache_context_lost(void *self, struct cuplug_context *context);
 void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, CUstream stream, uint64_t id);

@@ -146,9 +146,10 @@ static void record(struct cuplug_context *context, void *arg) {
         cuplug_cache_record_all(cache);
 }
 
-size_t cuplug_cache_trim(void *self, CUdevice device) {
+size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *context) {
     struct question question = {.policy = self, .device = device};
 
+    (void)context;
     if (question.policy->keeps)
         return 0;
     cuplug_context_each(wait, &question);

@@ -3,6 +3,7 @@
  */
 #include "registry.h"
 
+#include "config/table.h"
 #include "shim/log.h"
 
 #include <string.h>
@@ -12,6 +13,7 @@ static const struct cuplug_backend_ops *const backends[CUPLUG_BACKEND_COUNT] = {
     [CUPLUG_BACKEND_POOL] = &cuplug_backend_pool,
     [CUPLUG_BACKEND_ARENA] = &cuplug_backend_arena,
     [CUPLUG_BACKEND_MANAGED] = &cuplug_backend_managed,
+    [CUPLUG_BACKEND_PLUGIN] = &cuplug_backend_plugin,
 };
 
 static void *selves[CUPLUG_BACKEND_COUNT]; /* written while the options are read, before anything is served */
@@ -25,15 +27,17 @@ const struct cuplug_backend_ops *cuplug_backend(int number) {
 }
 
 int cuplug_backend_choose(const char *spec) {
-    size_t length = strcspn(spec, ":");
+    const char *options;
+    size_t length;
+    const struct cuplug_backend_row *row = cuplug_backend_of(spec, strlen(spec), &length, &options);
 
-    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++) {
+    for (int i = 0; row && i < CUPLUG_BACKEND_COUNT; i++) {
         const char *name = backends[i]->name;
 
-        if (strlen(name) == length && strncmp(name, spec, length) == 0) {
-            const char *options = spec[length] ? spec + length + 1 : "";
-
-            if (!backends[i]->open || backends[i]->open(options, &selves[i]) == CUDA_SUCCESS)
+        if (strcmp(name, row->name) == 0) {
+            if (i == CUPLUG_BACKEND_PLUGIN)
+                options = spec;
+            if (!backends[i]->open || backends[i]->open(options ? options : "", &selves[i]) == CUDA_SUCCESS)
                 return i;
             cuplug_log(CUPLUG_LOG_ERROR, "CUPLUG_BACKEND=%s: %s could not be set up; using direct", spec, name);
             return CUPLUG_BACKEND_DIRECT;

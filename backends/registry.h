@@ -6,9 +6,9 @@
 
 #include "cuplug_backend.h"
 
-enum cuplug_backend_number { CUPLUG_BACKEND_DIRECT, CUPLUG_BACKEND_POOL, CUPLUG_BACKEND_ARENA, CUPLUG_BACKEND_MANAGED, CUPLUG_BACKEND_COUNT };
+enum cuplug_backend_number { CUPLUG_BACKEND_DIRECT, CUPLUG_BACKEND_POOL, CUPLUG_BACKEND_ARENA, CUPLUG_BACKEND_MANAGED, CUPLUG_BACKEND_PLUGIN, CUPLUG_BACKEND_COUNT };
 
-extern const struct cuplug_backend_ops cuplug_backend_direct, cuplug_backend_pool, cuplug_backend_arena, cuplug_backend_managed;
+extern const struct cuplug_backend_ops cuplug_backend_direct, cuplug_backend_pool, cuplug_backend_arena, cuplug_backend_managed, cuplug_backend_plugin;
 
 /* The backend of that number, NULL past the last. */
 const struct cuplug_backend_ops *cuplug_backend(int number);
@@ -16,7 +16,10 @@ const struct cuplug_backend_ops *cuplug_backend(int number);
 /* What that backend's open stored. */
 void *cuplug_backend_self(int number);
 
-/* Opens the backend of a value that the options accepted: name, or name:options. If that fails: one line on stderr, and direct. */
+/* A plugin's own cuMemFree, in a call that must not wait for the device: made later (plugin_later.c). */
+CUresult cuplug_plugin_free_later(CUdeviceptr pointer);
+
+/* Opens the backend of a value that the options accepted: name, name:options, or a library (which opens with its first allocation). If that fails: one line on stderr, and direct. */
 int cuplug_backend_choose(const char *spec);
 
 #endif

@@ -115,6 +115,11 @@ static bool set_scalar(const struct cuplug_option *option, const char *text, siz
     char right[RIGHT];
 
     switch (option->type) {
+    case CUPLUG_TYPE_WORD:
+        problem = cuplug_value_word(text, length);
+        if (!problem && !(*(const char **)option->value = keep(text, length)))
+            problem = "no memory";
+        break;
     case CUPLUG_TYPE_BOOL:
         problem = cuplug_value_bool(text, length, option->value);
         break;
@@ -190,24 +195,39 @@ static bool set_suboptions(const char *backend, const char *text, size_t length,
     }
 }
 
+/* A library, whose options are `given` (NULL: none). */
+static bool set_library(const char *path, size_t size, const char *given, size_t length, char what[WHAT]) {
+    if (memchr(path, 0, size) || size > 4095)
+        return wrong(what, "no such path (the path of a library)");
+    default_suboptions("plugin");
+    if (given && cuplug_suboptions_known("plugin", given, length) && !set_suboptions("plugin", given, length, what))
+        return false; /* what is not known may be the library's own */
+    if (!cuplug_plugin_options.alloc == !cuplug_plugin_options.release)
+        return true;
+    default_suboptions("plugin");
+    return wrong(what, "alloc and free go together (alloc=f,free=g)");
+}
+
 /* name or name:options. With bad options the backend is still taken, with its defaults; `instead` then says so. */
 static bool set_spec(const struct cuplug_option *option, const char *text, size_t length, char what[WHAT], char instead[40]) {
-    const char *colon, *copy;
-    size_t size;
+    const char *given, *copy;
+    size_t size, rest;
     const struct cuplug_backend_row *row;
     char names[RIGHT];
 
     cuplug_value_trim(&text, &length);
-    colon = memchr(text, ':', length);
-    size = colon ? (size_t)(colon - text) : length;
-    row = cuplug_backend_find(text, size);
+    row = cuplug_backend_of(text, length, &size, &given);
+    rest = given ? length - size - 1 : 0;
     if (!row) {
         cuplug_backend_names(names, sizeof names);
         return wrong(what, "%s (%s)", length ? "no such backend" : "empty", names);
     }
-    if (!colon)
+    if (strcmp(row->name, "plugin") == 0) {
+        if (!set_library(text, size, given, rest, what))
+            return false;
+    } else if (!given) {
         default_suboptions(row->name);
-    else if (!set_suboptions(row->name, colon + 1, length - size - 1, what)) {
+    } else if (!set_suboptions(row->name, given, rest, what)) {
         *(const char **)option->value = row->name;
         snprintf(instead, 40, "%s with its defaults", row->name);
         return false;

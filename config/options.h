@@ -12,6 +12,7 @@
 #define CUPLUG_C_INPUT_FILE const char *
 #define CUPLUG_C_OUTPUT_FILE const char *
 #define CUPLUG_C_TEMPLATE const char *
+#define CUPLUG_C_WORD const char *
 #define CUPLUG_C_SPEC const char *
 #define CUPLUG_C_BOOL bool
 #define CUPLUG_C_CHOICE int
@@ -36,6 +37,7 @@ extern struct cuplug_options cuplug_options;
 #undef CUPLUG_C_INPUT_FILE
 #undef CUPLUG_C_OUTPUT_FILE
 #undef CUPLUG_C_TEMPLATE
+#undef CUPLUG_C_WORD
 #undef CUPLUG_C_SPEC
 #undef CUPLUG_C_BOOL
 #undef CUPLUG_C_CHOICE
@@ -43,8 +45,8 @@ extern struct cuplug_options cuplug_options;
 #undef CUPLUG_C_AMOUNT
 
 /* Reads environment and configuration file. A refused value gives one line that names variable (or file:line), value, what would be right and
- * what is used instead: the default. Afterwards cuplug_options.backend names a backend of options.def and the option struct of that backend is
- * filled. Keeps errno. */
+ * what is used instead: the default. Afterwards cuplug_options.backend names a backend of options.def, or a library, and the option struct of that
+ * backend (plugin) is filled. Keeps errno. */
 void cuplug_options_read(void);
 
 /* The same for a command that will not go on if something is refused, so the lines name no replacement. True if all is valid. */

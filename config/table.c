@@ -72,10 +72,60 @@ const struct cuplug_backend_row *cuplug_backend_find(const char *name, size_t le
     return NULL;
 }
 
+static bool is_library(const char *name, size_t length) {
+    return memchr(name, '/', length) || (length > 3 && memcmp(name + length - 3, ".so", 3) == 0);
+}
+
+/* Where the path of a library ends: behind the last ".so" (with a version, perhaps) that a ':' or nothing follows, so that a path may hold colons; else
+ * at the end. */
+static size_t path_length(const char *spec, size_t length) {
+    size_t end = length;
+
+    for (size_t i = 0; i + 3 <= length; i++) {
+        size_t version = i + 3;
+
+        if (memcmp(spec + i, ".so", 3) != 0)
+            continue;
+        while (version < length && strchr(".0123456789", spec[version]))
+            version++;
+        if (version == length || spec[version] == ':')
+            end = version;
+    }
+    return end;
+}
+
+const struct cuplug_backend_row *cuplug_backend_of(const char *spec, size_t length, size_t *name, const char **options) {
+    const char *colon = memchr(spec, ':', length);
+
+    *name = path_length(spec, length);
+    if (!is_library(spec, *name) || (colon && cuplug_backend_find(spec, (size_t)(colon - spec))))
+        *name = colon ? (size_t)(colon - spec) : length;
+    *options = *name < length ? spec + *name + 1 : NULL;
+    if (is_library(spec, *name))
+        return cuplug_backend_find("plugin", 6);
+    return same("plugin", spec, *name) ? NULL : cuplug_backend_find(spec, *name);
+}
+
 void cuplug_backend_names(char *text, size_t room) {
     *text = 0;
     for (const struct cuplug_backend_row *row = cuplug_backend_table; row->name; row++)
-        add(text, room, row->name);
+        add(text, room, strcmp(row->name, "plugin") == 0 ? "or the path of a .so" : row->name);
+}
+
+bool cuplug_suboptions_known(const char *backend, const char *text, size_t length) {
+    const char *end = text + length;
+
+    for (;;) {
+        const char *comma = memchr(text, ',', (size_t)(end - text));
+        size_t size = (size_t)((comma ? comma : end) - text);
+        const char *equals = memchr(text, '=', size);
+
+        if (!cuplug_option_find(backend, text, equals ? (size_t)(equals - text) : size))
+            return false;
+        if (!comma)
+            return true;
+        text = comma + 1;
+    }
 }
 
 void cuplug_suboption_names(const char *backend, char *text, size_t room) {
@@ -108,6 +158,9 @@ void cuplug_option_describe(const struct cuplug_option *option, char *text, size
     case CUPLUG_TYPE_TEMPLATE:
         snprintf(text, room, "a file name; ");
         cuplug_template_directives(text + strlen(text), room - strlen(text));
+        break;
+    case CUPLUG_TYPE_WORD:
+        snprintf(text, room, "the name of a function");
         break;
     case CUPLUG_TYPE_SPEC:
         cuplug_backend_names(text, room);

@@ -11,6 +11,7 @@ enum cuplug_option_type {
     CUPLUG_TYPE_INPUT_FILE,
     CUPLUG_TYPE_OUTPUT_FILE,
     CUPLUG_TYPE_TEMPLATE,
+    CUPLUG_TYPE_WORD,
     CUPLUG_TYPE_SPEC,
     CUPLUG_TYPE_BOOL,
     CUPLUG_TYPE_CHOICE,
@@ -47,11 +48,17 @@ const struct cuplug_option *cuplug_option_nearest(const char *word);
 
 const struct cuplug_backend_row *cuplug_backend_find(const char *name, size_t length);
 
+/* The same for what stands in CUPLUG_BACKEND, name:options. *name is how much of it names the backend, *options what follows, NULL for nothing. A
+ * library is the row of plugin, which no other name is. */
+const struct cuplug_backend_row *cuplug_backend_of(const char *spec, size_t length, size_t *name, const char **options);
+
 /* "fence, completed", "1% to 100%, or …": what a value may be, in a few words. */
 void cuplug_option_describe(const struct cuplug_option *option, char *text, size_t room);
 
 /* "direct, pool, …", or the options of a backend. */
 void cuplug_backend_names(char *text, size_t room);
+/* Are the keys of "key=value,key=value" all the backend's? */
+bool cuplug_suboptions_known(const char *backend, const char *text, size_t length);
 void cuplug_suboption_names(const char *backend, char *text, size_t room);
 
 /* Where the value in force comes from. */

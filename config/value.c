@@ -58,6 +58,15 @@ const char *cuplug_value_bool(const char *text, size_t length, bool *value) {
     return wrong;
 }
 
+const char *cuplug_value_word(const char *text, size_t length) {
+    if (!length)
+        return "empty";
+    for (size_t i = 0; i < length; i++)
+        if (!is_digit(text[i]) && (lower(text[i]) < 'a' || lower(text[i]) > 'z') && !strchr("_.$", text[i]))
+            return "not a name";
+    return NULL;
+}
+
 /* K, M, G, T with what may follow: the power of two, 0 for no unit at all, -1 for anything else. */
 static int unit_shift(const char *text, size_t length) {
     static const char letters[] = "kmgt";

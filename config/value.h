@@ -22,6 +22,9 @@ const char *cuplug_value_bool(const char *text, size_t length, bool *value);
 /* The index of one of the words in `choices` ("a|b|c"), in any case. */
 const char *cuplug_value_choice(const char *choices, const char *text, size_t length, int *index);
 
+/* A symbol's name: letters, digits, '_', '.', '$'. */
+const char *cuplug_value_word(const char *text, size_t length);
+
 /* A decimal number of bytes, or a number directly followed by K, M, G or T, alone or as Ki, KiB or KB, in any case: powers of
  * 1024. Leading zeros mean nothing. `range` is "LEAST..MOST" in the same notation, MOST may be missing; NULL for any. */
 const char *cuplug_value_size(const char *range, const char *text, size_t length, uint64_t *bytes);

@@ -255,7 +255,7 @@ size_t cuplug_core_trim(CUdevice device) {
 
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
         if (used(i) && cuplug_backend(i)->trim)
-            given += cuplug_backend(i)->trim(cuplug_backend_self(i), device);
+            given += cuplug_backend(i)->trim(cuplug_backend_self(i), device, NULL);
     return given;
 }
 

@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "core.h"
 #include "init.h"
+#include "live.h"
 #include "log.h"
 
 /* The driver's pitch on every device it was measured on; the element sizes it accepts are the coalescing ones. */
@@ -25,6 +26,15 @@ static bool handed_off(enum cuplug_handoff kind, CUresult *result) {
     cuplug_self.handoff = CUPLUG_HANDOFF_NONE;
     *result = cuplug_self.handoff_result;
     return true;
+}
+
+/* A call that is not ours. One that a plugin makes is its backend's call to the driver. */
+static CUresult passed(CUresult result, enum cuplug_counter counter) {
+    struct cuplug_context *context = cuplug_self.depth && result == CUDA_SUCCESS ? cuplug_context_current() : NULL;
+
+    if (context)
+        cuplug_stats_count(CUPLUG_BACKEND_PLUGIN, context->device, counter, 1);
+    return result;
 }
 
 /* From a backend: the current context's memory. */
@@ -53,7 +63,7 @@ CUresult cuplug_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
     CUresult result;
 
     if (!cuplug_on())
-        return cuplug_real.cuMemAlloc_v2(dptr, bytesize);
+        return passed(cuplug_real.cuMemAlloc_v2(dptr, bytesize), CUPLUG_STAT_driver_allocs);
     if (handed_off(CUPLUG_HANDOFF_ALLOC, &result)) {
         *dptr = 0;
         return result;
@@ -113,12 +123,20 @@ CUresult cuplug_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned i
     return cuplug_core_adopt(result, CUPLUG_MANAGED, bytesize, NULL, dptr);
 }
 
+/* Is a free the driver's? A plugin's calls are, unless they concern memory that the program has. */
+static bool passes(CUdeviceptr dptr) {
+    struct cuplug_record record;
+
+    return !cuplug_on() && !(cuplug_self.depth && atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_ON &&
+                             cuplug_live_find(dptr, &record));
+}
+
 CUresult cuplug_cuMemFree(CUdeviceptr dptr) {
     struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
     CUresult result;
 
-    if (!cuplug_on())
-        return cuplug_real.cuMemFree_v2(dptr);
+    if (passes(dptr))
+        return passed(cuplug_self.hurried && dptr ? cuplug_plugin_free_later(dptr) : cuplug_real.cuMemFree_v2(dptr), CUPLUG_STAT_driver_frees);
     if (handed_off(CUPLUG_HANDOFF_FREE, &result))
         return result;
     if (dptr && cuplug_core_free(dptr, &release, false, &result) == CUPLUG_FREED)
@@ -177,13 +195,13 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream stream)
 
 CUresult cuplug_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
     if (!cuplug_on())
-        return cuplug_real.cuMemAllocAsync(dptr, bytesize, hStream);
+        return passed(cuplug_real.cuMemAllocAsync(dptr, bytesize, hStream), CUPLUG_STAT_driver_allocs);
     return alloc_async(dptr, bytesize, named(hStream, CU_STREAM_LEGACY));
 }
 
 CUresult cuplug_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
     if (!cuplug_on())
-        return cuplug_real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream);
+        return passed(cuplug_real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), CUPLUG_STAT_driver_allocs);
     return alloc_async(dptr, bytesize, named(hStream, CU_STREAM_PER_THREAD));
 }
 
@@ -240,14 +258,14 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
 }
 
 CUresult cuplug_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-    if (!cuplug_on())
-        return cuplug_real.cuMemFreeAsync(dptr, hStream);
+    if (passes(dptr))
+        return passed(cuplug_real.cuMemFreeAsync(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_LEGACY));
 }
 
 CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
-    if (!cuplug_on())
-        return cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream);
+    if (passes(dptr))
+        return passed(cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));
 }
 

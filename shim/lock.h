@@ -2,7 +2,7 @@
  * lock.h: a four-byte lock on a futex. All zero is unlocked, so it needs no constructor and a forked child can reset it by assignment.
  *
  * Lock order (take only downwards; none is ever held across a driver call, a plugin call or a call of the loader):
- *   init > real > call sites > context list > captures > spare pools > pool of a context > shard of the live table
+ *   init > real > call sites > context list > captures > spare pools > pool of a context, plugin > plugin's put-off frees > shard of the live table
  */
 #ifndef CUPLUG_LOCK_H
 #define CUPLUG_LOCK_H

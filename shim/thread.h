@@ -25,6 +25,7 @@ struct cuplug_thread {
     uint32_t depth;              /* > 0: inside a plugin; CUDA calls pass */
     enum cuplug_handoff handoff; /* the next driver call of this kind returns handoff_result instead of trying again */
     CUresult handoff_result;
+    bool hurried; /* inside a plugin's call that must not wait for the device: its cuMemFree is put off */
     bool entered; /* an allocation or free came through the driver front; cleared by whoever wants to know */
 };
 

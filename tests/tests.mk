@@ -30,7 +30,7 @@ program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF
 
 runtime_programs := runtime_kinds free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
-  fork_loads quiet_output spawner api pluggable
+  fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory
 driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life no_context \
   free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pool own_pools
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens
@@ -43,8 +43,16 @@ programs := $(addprefix $(programs_dir)/, \
   $(foreach v,shared static ptds static-ptds,$(addsuffix .$(v),$(runtime_programs))) $(addsuffix .link,$(driver_programs)) \
   $(addprefix driver_kinds.,$(reaches)) $(plain_programs) $(linked_programs) $(addsuffix .so,$(libraries) $(plugins)))
 
-.PHONY: programs check-bats check-gpu-bats
-programs: sim $(programs) $(fake_dir)/libcuda.so.1
+# Allocator libraries, built as a user would: with the installed header only.
+cxx              := $(shell command -v $(CXX) 2>/dev/null)
+allocators_dir   := $(programs_dir)/allocators
+allocators       := $(addprefix $(allocators_dir)/,example.so plain.so eager.so checker.so faulty.so other_abi.so small_table.so needs.so \
+                      $(if $(cxx),thrower.so))
+allocator_cflags  = -isystem $(CUDA_INC) -isystem $(BUILD)/include $(CFLAGS) $(LDFLAGS) -fPIC -shared -MMD -MP -MF $@.d -MT $@
+
+.PHONY: programs allocators check-bats check-gpu-bats
+allocators: $(allocators)
+programs: sim $(programs) $(allocators) $(fake_dir)/libcuda.so.1
 
 $(programs_dir):
 	@mkdir -p $@
@@ -94,6 +102,31 @@ $(programs_dir)/plugin_cudart12.so: tests/programs/runtime_kinds.c $(sim_dir)/li
 $(programs_dir)/plugin_static.so: tests/programs/runtime_kinds.c $(cudart_static) | $(programs_dir)
 	$(CC) $(plugin_cflags) -Wl,--exclude-libs,ALL $< $(cudart_static) $(system_libs) -o $@
 
+$(allocators_dir)/%.so: tests/plugins/%.c $(libcuda) | headers
+	@mkdir -p $(@D)
+	$(CC) $(allocator_cflags) $< $(libcuda) -lpthread -o $@
+$(allocators_dir)/plain.so: tests/plugins/plain.c $(cudart_static) | headers
+	@mkdir -p $(@D)
+	$(CC) $(allocator_cflags) -Wl,--exclude-libs,ALL $< $(cudart_static) $(system_libs) -o $@
+$(allocators_dir)/faulty.so: tests/plugins/faulty.c $(libcuda) | headers
+	@mkdir -p $(@D)
+	$(CC) $(allocator_cflags) -fexceptions $< $(libcuda) -lgcc_s -o $@
+$(allocators_dir)/thrower.so: tests/plugins/thrower.cc $(libcuda) | headers
+	@mkdir -p $(@D)
+	$(CXX) -isystem $(CUDA_INC) -std=c++17 -Wall -Wextra -O2 $(LDFLAGS) -fPIC -shared $< $(libcuda) -o $@
+# Of another version; with a table that is too short; and one that needs a library which is not there.
+$(allocators_dir)/other_abi.so: tests/plugins/checker.c $(libcuda) | headers
+	@mkdir -p $(@D)
+	$(CC) $(allocator_cflags) -DABI=7 $< $(libcuda) -lpthread -o $@
+$(allocators_dir)/small_table.so: tests/plugins/checker.c $(libcuda) | headers
+	@mkdir -p $(@D)
+	$(CC) $(allocator_cflags) -DTABLE=20 $< $(libcuda) -lpthread -o $@
+$(allocators_dir)/needs.so: tests/plugins/plain.c $(cudart_static) | headers
+	@mkdir -p $(@D)
+	echo 'void gone(void); void gone(void) {}' | $(CC) -x c -fPIC -shared -Wl,-soname,libgone.so - -o $(@D)/libgone.so
+	$(CC) $(allocator_cflags) -Wl,--exclude-libs,ALL -Wl,--no-as-needed $< $(@D)/libgone.so $(cudart_static) $(system_libs) -o $@
+	rm $(@D)/libgone.so
+
 # The fake driver. Without sanitizers, as the tests link it again, each time with one symbol less.
 $(fake_dir)/%.o: tests/programs/%.c tests/programs/program.h shim/hooks.def
 	@mkdir -p $(@D)
@@ -134,4 +167,4 @@ bench: bench-startup
 bench-startup: lib
 	tests/bench/startup $(BUILD)/libcuplug.so
 
--include $(wildcard $(programs_dir)/*.d)
+-include $(wildcard $(programs_dir)/*.d $(allocators_dir)/*.d)

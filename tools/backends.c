@@ -19,7 +19,7 @@ int cuplug_backends(int argc, char **argv) {
             if (!option->backend || strcmp(option->backend, row->name) != 0)
                 continue;
             cuplug_option_describe(option, values, sizeof values);
-            printf("         %s:%s=%s  %s (%s)\n", row->name, option->key, option->standard, option->help, values);
+            printf("         %s:%s=%s  %s (%s)\n", row->name, option->key, option->standard ? option->standard : "", option->help, values);
         }
     }
     return 0;

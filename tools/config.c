@@ -25,14 +25,17 @@ static void print_origin(const struct cuplug_option *option) {
 
 /* `config` itself cannot stand in a file, and what has no value has no line: both are comments. */
 static void print_all(void) {
-    const char *chosen = cuplug_options.backend;
-    size_t length = strcspn(chosen, ":");
+    const char *chosen = cuplug_options.backend, *given;
+    const struct cuplug_backend_row *row;
+    size_t length;
     char value[4096];
+
+    row = cuplug_backend_of(chosen, strlen(chosen), &length, &given);
 
     for (const struct cuplug_option *option = cuplug_option_table; option->key; option++) {
         cuplug_show_value(option, value, sizeof value);
         if (option->backend) {
-            if (strlen(option->backend) == length && strncmp(option->backend, chosen, length) == 0)
+            if (row && strcmp(option->backend, row->name) == 0)
                 printf("# %s:%s = %s\n", option->backend, option->key, value);
             continue;
         }

@@ -16,6 +16,7 @@ static const char *const type_names[] = {
     [CUPLUG_TYPE_INPUT_FILE] = "input-file",
     [CUPLUG_TYPE_OUTPUT_FILE] = "output-file",
     [CUPLUG_TYPE_TEMPLATE] = "template",
+    [CUPLUG_TYPE_WORD] = "word",
     [CUPLUG_TYPE_SPEC] = "backend",
     [CUPLUG_TYPE_BOOL] = "boolean",
     [CUPLUG_TYPE_CHOICE] = "choice",

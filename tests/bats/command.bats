@@ -75,7 +75,7 @@ compile() {
     [ ! -e "$touch" ]
   done
   cuplug run -b pol true
-  assert_equal "$stderr" "cuplug: CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed)"
+  assert_equal "$stderr" "cuplug: CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed, or the path of a .so)"
   SETTINGS=(CUPLUG_REPORT=junk)
   cuplug run true
   assert_equal "$status" 125
@@ -142,7 +142,7 @@ compile() {
   cuplug backends
   assert_success
   for name in $BACKENDS; do
-    assert_line --regexp "^${name%%:*} +[a-z]"
+    assert_line --regexp "^$(backend_name "$name") +[a-z]"
   done
   assert_line --regexp '^ +pool:reuse=fence +.*\(fence, completed\)'
 }

@@ -10,15 +10,17 @@ setup() {
   : >"$EMPTY"
 }
 
-# options [TYPE]: the lines of the table, NAME|TYPE|DEFAULT|VALUES.
+# options [TYPE]: the lines of the table, NAME|TYPE|DEFAULT|VALUES. A plugin's options follow the path of a library.
 options() {
-  "$BUILD/cuplug" config --table | tr '\t' '|' | cut -d'|' -f1-4 | awk -F'|' -v type="${1:-}" 'type == "" || $2 == type'
+  "$BUILD/cuplug" config --table | tr '\t' '|' | cut -d'|' -f1-4 | awk -F'|' -v type="${1:-}" 'type == "" || $2 == type' |
+    sed "s|^plugin:|$ALLOCATORS/plain.so:|"
 }
 
 # faults TYPE DEFAULT: values that such an option must refuse, one a line.
 faults() {
   case $1 in
   boolean) printf '%s\n' "" junk 2 1x yes! -1 10 "1 1" ;;
+  word) printf '%s\n' "" "a b" a-b "a'" ;;
   choice) printf '%s\n' "" junk "$2x" "$2 $2" -1 0 ;;
   amount) printf '%s\n' "" junk 99999999999999999999G 20000000T 8Q 8P 0 1 0% 101% 8Gx "8G 8G" 50%% -1 1.5G 0x10 ;;
   size) printf '%s\n' "" junk 99999999999999999999G 20000000T 8Q 8P 8Gx "8G 8G" 50% -1 1.5G 0x10 ;;
@@ -197,7 +199,7 @@ sys.exit(os.system("echo \"[$LD_PRELOAD]\"") >> 8)' "$DRIVER_PATH"
   # Lost otherwise: the certainty that a run had the memory it was meant to have.
   with_shim unset CUPLUG_STRICT=1 CUPLUG_BACKEND=pol "${PROGRAM[@]}"
   assert_failure
-  assert_equal "$(head -n 1 <<<"$stderr")" "cuplug: CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed); allocations will fail"
+  assert_equal "$(head -n 1 <<<"$stderr")" "cuplug: CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed, or the path of a .so); allocations will fail"
   with_shim pool CUPLUG_STRICT=1 "${PROGRAM[@]}"
   assert_equal "$status $stderr" "0 "
 }

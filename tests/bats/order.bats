@@ -50,6 +50,11 @@ per-thread-to-stream stream-to-default two-threads handle-again"
   assert_says "finished: yes" persistent_kernel.link wait-value
 }
 
+@test "the same when the work of what was freed has ended by then" {
+  # Lost otherwise: the program, when an allocation gives memory back and that waits for the kernel.
+  assert_says "finished: yes" persistent_kernel.link wait-value 4096 200
+}
+
 @test "the same with a host function that waits" {
   needs_sim "the real driver runs host functions one at a time"
   assert_says "finished: yes" persistent_kernel.link host-function

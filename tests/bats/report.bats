@@ -36,7 +36,7 @@ FIELDS="allocations frees failed live_blocks live_bytes peak_live_bytes reserved
     assert_line --index 0 "malloc: right"
     assert_equal "$(wc -l <<<"$output")" 2
     assert [ -n "$stderr" ]
-    grep -q "${backend%%:*}" <<<"$stderr"
+    grep -q "$(backend_name "$backend")" <<<"$stderr"
     grep -qw 4 <<<"$stderr"
     run grep -v '^cuplug: ' <<<"$stderr"
     assert_output ""
@@ -61,9 +61,9 @@ FIELDS="allocations frees failed live_blocks live_bytes peak_live_bytes reserved
     "$PYTHON" -m json.tool "$(find "$BATS_TEST_TMPDIR" -name 'stats.*')" >/dev/null
     conditions=(schema=1 "pid=$(find "$BATS_TEST_TMPDIR" -name 'stats.*' | sed 's/.*\.//')")
     for field in $FIELDS; do
-      conditions+=("totals.$field>=0" "backends.${backend%%:*}.$field>=0" "devices.0.$field>=0")
+      conditions+=("totals.$field>=0" "backends.$(backend_name "$backend").$field>=0" "devices.0.$field>=0")
     done
-    check_stats "${conditions[@]}" totals.allocations=4 "backends.${backend%%:*}.allocations=4" devices.0.allocations=4 \
+    check_stats "${conditions[@]}" totals.allocations=4 "backends.$(backend_name "$backend").allocations=4" devices.0.allocations=4 \
       totals.frees=4 totals.failed=0 totals.live_bytes=0 totals.peak_live_bytes=100000 totals.driver_allocs">="1 \
       totals.peak_reserved_bytes">="100000
   done

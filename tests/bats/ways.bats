@@ -10,7 +10,7 @@ DRIVER_KINDS="malloc async pitch managed from_pool malloc_freed_async async_free
 counted_as() {
   case $2 in
   managed | from_pool) echo direct ;;
-  *) echo "${1%%:*}" ;;
+  *) backend_name "$1" ;;
   esac
 }
 

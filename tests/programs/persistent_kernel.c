@@ -3,7 +3,7 @@
  *
  * It runs on the bare driver, since cudaMalloc waits for nothing and orders nothing. It hangs if an allocation makes the second
  * stream wait for work that was submitted after the free. Arguments: wait-value (the waiting kernel is a queued wait) or
- * host-function; KiB of a block (4096).
+ * host-function; KiB of a block (4096); ms between the launch of that kernel and the allocations, in which the freed blocks' own work ends (0).
  */
 #include "driver.h"
 
@@ -67,6 +67,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < COUNT_OF(freed); i++)
         CU(cuMemFree(freed[i]));
     launch_waiter(waiter, host_function);
+    sleep_ms(argc > 3 ? atoi(argv[3]) : 0);
     for (size_t i = 0; i < COUNT_OF(block); i++)
         CU(cuMemAlloc(&block[i], size));
     launch_setter(setter, host_function);

@@ -224,7 +224,7 @@ static void try_backend(const struct cuplug_backend_ops *backend) {
             CHECK(allocate(absurd[s], alignments[a]) == CUDA_ERROR_OUT_OF_MEMORY);
     while (blocks)
         give(0);
-    ops->trim(self, 0);
+    ops->trim(self, 0, NULL);
     if (ops == &cuplug_backend_arena) /* which keeps its segment: all of it serves again */
         take(48 * MIB, 0);
     else

@@ -6,7 +6,7 @@
 bats_require_minimum_version 1.5.0
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
-: "${BUILD:=build}" "${CUPLUG_TEST_DRIVER:=sim}" "${CUPLUG_TEST_TIMEOUT:=60}" "${RUNNER:=}" "${BACKENDS:=direct pool arena managed}"
+: "${BUILD:=build}" "${CUPLUG_TEST_DRIVER:=sim}" "${CUPLUG_TEST_TIMEOUT:=60}" "${RUNNER:=}"
 [[ $BUILD == /* ]] || BUILD=$ROOT/$BUILD
 : "${BUILD_DEBUG:=$BUILD/debug}"
 [[ $BUILD_DEBUG == /* ]] || BUILD_DEBUG=$ROOT/$BUILD_DEBUG
@@ -31,6 +31,10 @@ else
   PROGRAMS=$BUILD/programs
   DRIVER_PATH=$BUILD/sim
 fi
+
+# Allocator libraries of the tests: a plugin with cuplug/backend.h, and the smallest pair of functions.
+ALLOCATORS=$PROGRAMS/allocators
+: "${BACKENDS:=direct pool arena managed $ALLOCATORS/example.so $ALLOCATORS/plain.so}"
 
 # gcc's sanitizers refuse to start behind another preload, so they come first.
 SANITIZER=$(ldd "$SHIM" 2>/dev/null | awk '/lib[at]san/ { print $3; exit }')
@@ -134,6 +138,14 @@ assert_says() {
   done
 }
 
+# backend_name SPEC: what the statistics call a value of CUPLUG_BACKEND.
+backend_name() {
+  case $1 in
+  *.so | *.so:*) echo plugin ;;
+  *) echo "${1%%:*}" ;;
+  esac
+}
+
 # count BACKEND COUNTED-AS [VAR=VALUE…] PROGRAM [ARG…]: the totals of the shim's statistics, and those of the backend named COUNTED-AS,
 # are what the program expects (its line "expect key=value…").
 count() {
@@ -149,7 +161,7 @@ count() {
   [ -n "$expected" ] || fail "$*: the program expects nothing"
   for pair in $expected; do
     conditions+=("totals.$pair")
-    [ -z "$counted_as" ] || conditions+=("backends.${counted_as%%:*}.$pair")
+    [ -z "$counted_as" ] || conditions+=("backends.$(backend_name "$counted_as").$pair")
   done
   "$PYTHON" "$STATS" "$file" "${conditions[@]}" || fail "$* ($backend): the counts above are wrong"
 }

@@ -19,6 +19,13 @@ NATIVE = "native"
 # memory stays far below the card's.
 SPECS = {"direct": "direct", "pool": "pool", "arena": "arena:size=8G", "managed": "managed:max=2G"}
 BACKENDS = tuple(SPECS)
+# Allocator libraries: the example plugin, the smallest pair of functions, and RMM's (see tests/gpu/prepare).
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SPECS |= {name: str(ROOT / path) for name, path in {
+    "example": "build/programs-gpu/allocators/example.so",
+    "pair": "build/programs-gpu/allocators/plain.so",
+    "RMM": ".gpu/rmm/_torch_allocator.so",
+}.items()}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from harness.compare import NATIVE, SPECS, Case, compare, difference, judge, sum
 
 PYTHON = "tests/gpu/python"
 GPU_PACKAGES = pathlib.Path(".gpu/root/usr")
+RMM = pathlib.Path(".gpu/rmm")
 WAYS = {"static": "static cudart", "shared": "shared cudart", "per_thread": "per-thread default streams"}
 COMPARED = ("vector_streams", "pitched", "pool_graph")
 
@@ -172,6 +173,35 @@ def pluggable(section):
                 judge(section, name, outcome, oracle.stdout, totals, backend)
 
 
+def plugins(section):
+    """Allocator libraries serve programs that are not PyTorch. Which backend served is read off the statistics: one that
+    could not be opened says so on stderr, and a run whose shim was not silent has failed."""
+    build = section.run(("make", f"-j{os.cpu_count()}", "allocators", "CUPLUG_TEST_DRIVER=gpu", f"BUILD={os.path.relpath(section.build)}"), {}, 90)
+    if build.status != 0:
+        section.failed("the libraries of the tests", build.how_it_ended(), build.describe(60))
+        return
+    libraries = ["example", "pair"]
+    if (RMM / "_torch_allocator.so").exists():
+        libraries.append("RMM")
+    else:
+        section.skipped("RMM's allocator library", "not here: run tests/gpu/prepare first and bring .gpu along")
+    # RMM's library needs two others, which no run path names.
+    paths = ":".join(filter(None, (str(RMM.resolve()), os.environ.get("LD_LIBRARY_PATH"))))
+    env_under = {"RMM": {"LD_LIBRARY_PATH": paths}}
+    runs = (NATIVE, *libraries)
+    cases = [
+        Case(f"vector_streams, {words}", (f"{section.build}/gpu/vector_streams.{way}",), env_under=env_under, runs=runs)
+        for way, words in WAYS.items()
+    ]
+    cases.append(Case("cudaFree waits for kernels (C49)", (f"{section.build}/gpu/free_waits_for_kernel.static",),
+                      env_under=env_under, expected=WAITS, runs=runs))
+    if section.run(("python3", "-c", "import cupy"), {}, 60).status == 0:
+        cases += [Case(case.name, case.argv, case.env, env_under, case.timeout, runs=runs) for case in CUPY]
+    else:
+        section.skipped("CuPy", "Python here has no working cupy")
+    compare_all(section, cases, at_once=3)
+
+
 def python_section(cases):
     return lambda section: compare_all(section, cases)
 
@@ -188,5 +218,6 @@ SECTIONS = {
     "jax": (python_section(JAX), 240, "jax"),
     "numba": (python_section(NUMBA), 120, "numba.cuda"),
     "pluggable": (pluggable, 200, "torch"),
+    "plugins": (plugins, 300, None),
 }
-PHASES = (("programs",), ("correctness",), ("faults",), ("torch",), ("bats", "counter", "cupy", "jax", "numba", "pluggable"))
+PHASES = (("programs",), ("correctness",), ("faults",), ("torch",), ("counter", "cupy", "jax", "numba", "pluggable"), ("bats", "plugins"))

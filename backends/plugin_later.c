@@ -1,0 +1,109 @@
+/*
+ * plugin_later.c: driver calls of a library that were put off. A library that frees by cudaFree waits for all work of the context
+ * in it. Called in the place of the program's own cudaFree that is as it was without us; called in an allocation, or for a
+ * cudaFreeAsync, it might never return: the program may be about to launch what a kernel under way waits for. There the library's
+ * cuMemFree is noted, and made in the program's next cudaFree, or when memory is short. Owns the list and its lock.
+ */
+#include "plugin.h"
+
+#include "registry.h"
+#include "shim/capture.h"
+
+struct later {
+    struct later *next;
+    CUdeviceptr pointer;
+    size_t size;
+    struct cuplug_context *context;
+};
+
+static struct cuplug_lock lock;
+static struct cuplug_slab slab = {.object_size = sizeof(struct later)};
+static struct later *list;
+static _Atomic size_t bytes; /* of the list; changed under the lock */
+
+CUresult cuplug_plugin_free_later(CUdeviceptr pointer) {
+    struct cuplug_context *context = cuplug_context_current();
+    struct later *later = NULL;
+    CUdeviceptr base = 0;
+    size_t size = 0;
+
+    if (!context || cuplug_real.cuMemGetAddressRange_v2(&base, &size, pointer) != CUDA_SUCCESS || base != pointer)
+        return cuplug_real.cuMemFree_v2(pointer); /* the driver says what is wrong */
+    cuplug_lock(&lock);
+    later = cuplug_slab_take(&slab);
+    if (later) {
+        *later = (struct later){list, pointer, size, context};
+        list = later;
+        atomic_fetch_add(&bytes, size);
+    }
+    cuplug_unlock(&lock);
+    return later ? CUDA_SUCCESS : cuplug_real.cuMemFree_v2(pointer);
+}
+
+static bool take(CUdevice device, struct later *taken) {
+    struct later **link = &list, *later;
+
+    cuplug_lock(&lock);
+    while (*link && device >= 0 && (*link)->context->device != device)
+        link = &(*link)->next;
+    later = *link;
+    if (later) {
+        *taken = *later;
+        *link = later->next;
+        atomic_fetch_sub(&bytes, later->size);
+        cuplug_slab_give(&slab, later);
+    }
+    cuplug_unlock(&lock);
+    return later != NULL;
+}
+
+size_t cuplug_plugin_free_now(CUdevice device) {
+    CUstreamCaptureMode mode;
+    struct later later;
+    size_t freed = 0;
+
+    while (atomic_load(&bytes) && !cuplug_capturing() && !cuplug_exiting() && take(device, &later)) {
+        if (!cuplug_context_enter(later.context)) /* gone, and the memory too */
+            continue;
+        mode = cuplug_capture_relax();
+        if (cuplug_context_push(later.context)) {
+            cuplug_real.cuMemFree_v2(later.pointer);
+            cuplug_context_pop();
+        }
+        cuplug_capture_restore(mode);
+        cuplug_context_leave(later.context);
+        freed += later.size;
+    }
+    return freed;
+}
+
+size_t cuplug_plugin_put_off(void) {
+    return atomic_load(&bytes);
+}
+
+bool cuplug_plugin_put_off_holds(CUdeviceptr pointer) {
+    struct later *later;
+
+    cuplug_lock(&lock);
+    later = list;
+    while (later && pointer - later->pointer >= later->size)
+        later = later->next;
+    cuplug_unlock(&lock);
+    return later != NULL;
+}
+
+void cuplug_plugin_put_off_lost(const struct cuplug_context *context) {
+    cuplug_lock(&lock);
+    for (struct later **link = &list; *link;) {
+        struct later *later = *link;
+
+        if (later->context != context) {
+            link = &later->next;
+            continue;
+        }
+        *link = later->next;
+        atomic_fetch_sub(&bytes, later->size);
+        cuplug_slab_give(&slab, later);
+    }
+    cuplug_unlock(&lock);
+}
