@@ -79,11 +79,15 @@ served() {
 
 @test "older frees take fewer arguments" {
   local way
-  for way in ptr ptr+size ptr+stream ptr+size+stream; do
+  local kind
+  for way in ptr ptr+size ptr+size+device ptr+stream ptr+size+stream; do
     served "$ALLOCATORS/eager.so:alloc=eager_alloc,free=eager_free_${way//+/_},free_args=$way"
+    for kind in async malloc_freed_async async_freed_sync; do
+      with_shim "$ALLOCATORS/eager.so:alloc=eager_alloc,free=eager_free_${way//+/_},free_args=$way" runtime_kinds.shared "$kind"
+      assert_equal "$way $kind: $status $stderr" "$way $kind: 0 "
+    done
   done
   served "$ALLOCATORS/eager.so:alloc=eager_alloc,free=eager_free,free_args=ptr+size+device+stream"
-  served "$ALLOCATORS/eager.so:alloc=eager_alloc,free=eager_free_ptr_size,free_args=ptr+size+device"
 }
 
 # checked SPEC: what the checking library says of 100,000 random operations.
