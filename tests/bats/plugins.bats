@@ -65,10 +65,10 @@ served() {
   assert_success
   [[ $stderr == *"cuplug: plugin "* ]] || fail "$stderr"
   cp "my alloc.so" bare.so
-  LD_LIBRARY_PATH=$folder # holds a colon, which the loader takes for the end
-  refused bare.so "No such file or directory"
+  cd / # an empty entry of LD_LIBRARY_PATH means the working directory
+  refused bare.so "./ in front means the working directory"
   mkdir "$BATS_TEST_TMPDIR/plain"
-  cp bare.so "$BATS_TEST_TMPDIR/plain"
+  cp "$folder/bare.so" "$BATS_TEST_TMPDIR/plain"
   export LD_LIBRARY_PATH=$BATS_TEST_TMPDIR/plain
   served bare.so
   printf 'backend = %s   # a library\n' "$folder/my alloc.so:keep=1" >"$BATS_TEST_TMPDIR/options"
