@@ -143,13 +143,13 @@ check-bats: lib programs
 # among them: what is about this machine's programs (children, command, config) and about the debug build (faults).
 aarch64_compiler := aarch64-linux-gnu-gcc
 aarch64_runner   := qemu-aarch64 -L /usr/aarch64-linux-gnu
-aarch64_files    := loader lookup ways preload frees order contexts fork sizes memory drivers report api pluggable backends capture
+aarch64_files    := loader lookup ways preload frees order contexts fork sizes memory drivers report api pluggable backends capture plugins
 aarch64_lacking  := $(strip $(foreach tool,$(aarch64_compiler) $(firstword $(aarch64_runner)),$(if $(shell command -v $(tool)),,$(tool))))
 
 .PHONY: check-aarch64
 check-aarch64:
 ifeq ($(aarch64_lacking),)
-	@$(MAKE) --no-print-directory CC=$(aarch64_compiler) BUILD=build/aarch64 lib programs
+	@$(MAKE) --no-print-directory CC=$(aarch64_compiler) CXX=$(aarch64_compiler:gcc=g++) BUILD=build/aarch64 lib programs
 	RUNNER="$(aarch64_runner)" BACKENDS=pool CUPLUG_TEST_TIMEOUT=180 BUILD=build/aarch64 CC=$(aarch64_compiler) CUDA_INC=$(CUDA_INC) \
 	  tests/bats/run $(BUILD)/check/aarch64 $(aarch64_files:%=tests/bats/%.bats)
 else

@@ -33,7 +33,7 @@ live at the end: 0, pending error: cudaSuccess"
   local backend
   for backend in $BACKENDS; do
     with_shim "$backend" pluggable.shared "$SHIM"
-    assert_same "$backend" "$(told "${backend%%:*}")" "$output$stderr"
+    assert_same "$backend" "$(told "$(backend_name "$backend")")" "$output$stderr"
   done
 }
 

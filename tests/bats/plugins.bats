@@ -65,10 +65,10 @@ served() {
   assert_success
   [[ $stderr == *"cuplug: plugin "* ]] || fail "$stderr"
   cp "my alloc.so" bare.so
-  LD_LIBRARY_PATH=$folder # holds a colon, which the loader takes for the end
-  refused bare.so "No such file or directory"
+  cd / # an empty entry of LD_LIBRARY_PATH means the working directory
+  refused bare.so "./ in front means the working directory"
   mkdir "$BATS_TEST_TMPDIR/plain"
-  cp bare.so "$BATS_TEST_TMPDIR/plain"
+  cp "$folder/bare.so" "$BATS_TEST_TMPDIR/plain"
   export LD_LIBRARY_PATH=$BATS_TEST_TMPDIR/plain
   served bare.so
   printf 'backend = %s   # a library\n' "$folder/my alloc.so:keep=1" >"$BATS_TEST_TMPDIR/options"
@@ -79,11 +79,15 @@ served() {
 
 @test "older frees take fewer arguments" {
   local way
-  for way in ptr ptr+size ptr+stream ptr+size+stream; do
+  local kind
+  for way in ptr ptr+size ptr+size+device ptr+stream ptr+size+stream; do
     served "$ALLOCATORS/eager.so:alloc=eager_alloc,free=eager_free_${way//+/_},free_args=$way"
+    for kind in async malloc_freed_async async_freed_sync; do
+      with_shim "$ALLOCATORS/eager.so:alloc=eager_alloc,free=eager_free_${way//+/_},free_args=$way" runtime_kinds.shared "$kind"
+      assert_equal "$way $kind: $status $stderr" "$way $kind: 0 "
+    done
   done
   served "$ALLOCATORS/eager.so:alloc=eager_alloc,free=eager_free,free_args=ptr+size+device+stream"
-  served "$ALLOCATORS/eager.so:alloc=eager_alloc,free=eager_free_ptr_size,free_args=ptr+size+device"
 }
 
 # checked SPEC: what the checking library says of 100,000 random operations.
