@@ -184,6 +184,7 @@ sys.exit(os.system("echo \"[$LD_PRELOAD]\"") >> 8)' "$DRIVER_PATH"
   assert_output "[$first$other]"
   child_preload CUPLUG_FOLLOW=0 LD_PRELOAD="$first$other $SHIM"
   assert_output "[$first$other]"
+  [[ $SANITIZER != *libtsan* ]] || return 0 # which crashes a shell if it comes alone
   ln -s "$SHIM" "$link"
   child_preload CUPLUG_FOLLOW=0 LD_PRELOAD="$first$link"
   assert_output "[${SANITIZER:-}]"

@@ -3,10 +3,11 @@
  * as many a library does. Whoever lets the release wait for the free hangs here.
  */
 #include "driver.h"
+#include <stdatomic.h>
 
 static CUcontext context;
 static CUdeviceptr flag;
-static volatile int freeing;
+static _Atomic int freeing;
 
 static void *freer(void *arg) {
     CUdeviceptr memory;
@@ -29,7 +30,7 @@ int main(void) {
     CU(cuDeviceGet(&device, 0));
     CU(cuMemHostAlloc(&host, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
     CU(cuMemHostGetDevicePointer(&flag, host, 0));
-    *(volatile unsigned *)host = 0;
+    atomic_store((_Atomic unsigned *)host, 0);
     start_thread(&thread, freer, NULL);
     while (!freeing)
         sleep_ms(1);
@@ -39,7 +40,7 @@ int main(void) {
     CU(cuDevicePrimaryCtxRelease(device));
     printf("released\n");
     fflush(stdout);
-    *(volatile unsigned *)host = 1;
+    atomic_store((_Atomic unsigned *)host, 1);
     pthread_join(thread, NULL);
     return 0;
 }
