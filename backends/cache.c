@@ -143,12 +143,13 @@ static CUresult reserve(struct cuplug_cache *cache, const struct cuplug_request 
 }
 
 static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
-    size_t least = cuplug_cache_round_up(request->size, page), step;
+    size_t least = cuplug_cache_round_up(request->size, page), step, before;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool grown;
 
-    cuplug_others_look();
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
+    before = reserved(cache);
     if (cache->policy->keeps) {
         result = reserve(cache, request, block);
     } else if ((step = cache->policy->step(request->context, reserved(cache), least))) {
@@ -156,7 +157,10 @@ static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *re
         if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least)
             result = grow_by(cache, request, least, block);
     }
+    grown = reserved(cache) > before;
     cuplug_context_leave(request->context);
+    if (grown)
+        cuplug_others_look();
     return result;
 }
 

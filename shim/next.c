@@ -7,7 +7,6 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <stdlib.h>
 #include <string.h>
 
 #pragma weak dlvsym
@@ -92,10 +91,11 @@ static int look_for_first(struct dl_phdr_info *info, size_t size, void *argument
 }
 
 bool cuplug_before_libc(void) {
+    void *real_dlsym = glibc_dlsym(); /* by version: other preloads may stand in front with any name of the C library's */
     struct order order = {0};
     Dl_info self, libc;
 
-    if (!dladdr((void *)glibc_dlsym, &self) || !dladdr((void *)abort, &libc))
+    if (!real_dlsym || !dladdr((void *)glibc_dlsym, &self) || !dladdr(real_dlsym, &libc))
         return true;
     order.ours = (ElfW(Addr))self.dli_fbase;
     order.libc = (ElfW(Addr))libc.dli_fbase;

@@ -55,6 +55,13 @@ static void walk(int (*visit)(struct dl_phdr_info *info, size_t size, void *arg)
     atomic_fetch_sub(&walking, 1);
 }
 
+void cuplug_runtime_with_loader(void (*call)(void)) {
+    atomic_fetch_add(&walking, 1);
+    if (atomic_load(&forking) == 0)
+        call();
+    atomic_fetch_sub(&walking, 1);
+}
+
 static unsigned long long unloads(void) {
     unsigned long long count = atomic_load_explicit(&unloads_seen, memory_order_relaxed);
 
