@@ -9,9 +9,6 @@
 #include "shim/capture.h"
 #include "shim/log.h"
 
-static const size_t page = (size_t)2 << 20;
-static const size_t grain = 512;
-
 static struct cuplug_policy policy;
 static _Atomic uint64_t told; /* devices, a bit each, that could not reserve and were said so */
 
@@ -32,13 +29,11 @@ static size_t device_free(const struct cuplug_context *context) {
 static size_t whole(size_t free) {
     struct cuplug_amount size = cuplug_arena_options.size;
 
-    return size.percent ? (free / 100 * size.value) & ~(page - 1) : size.value & ~(grain - 1);
+    return size.percent ? (free / 100 * size.value) & ~(CUPLUG_CACHE_PAGE - 1) : size.value & ~(CUPLUG_CACHE_GRAIN - 1);
 }
 
 static void complain(const struct cuplug_context *context, size_t size) {
-    uint64_t bit = (uint64_t)1 << (context->device & 63);
-
-    if (!(atomic_fetch_or(&told, bit) & bit))
+    if (cuplug_cache_first(&told, context->device))
         cuplug_log(CUPLUG_LOG_ERROR, "%s: device %d cannot reserve %zu MiB (%zu MiB are free); allocations fail there", cuplug_options.backend,
                    context->device, size >> 20, device_free(context) >> 20);
 }
@@ -60,20 +55,15 @@ static size_t arena_step(struct cuplug_context *context, size_t reserved, size_t
         return 0;
     size = whole(device_free(context));
     if (!size)
-        complain(context, page);
+        complain(context, CUPLUG_CACHE_PAGE);
     return size;
 }
 
 static size_t arena_room(struct cuplug_context *context) {
     struct cuplug_cache *cache = cuplug_cache_there(&policy, context);
-    size_t reserved = 0, free, size;
+    size_t free, size;
 
-    if (cache) {
-        cuplug_lock(&cache->lock);
-        reserved = cache->heap.reserved;
-        cuplug_unlock(&cache->lock);
-    }
-    if (reserved)
+    if (cache && cuplug_cache_reserved(cache))
         return 0;
     free = device_free(context);
     size = whole(free);

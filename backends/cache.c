@@ -12,9 +12,8 @@
 
 #define MIB ((size_t)1 << 20)
 
-enum { GRAIN = 512 };                       /* the driver's own spacing */
-static const size_t page = 2 * MIB;         /* what the driver hands out device memory in */
 static const size_t least_slack = 32 * MIB; /* waiting memory that is cheaper left alone than waited for */
+static const size_t most_step = 64 * MIB;   /* the most that a segment takes more than is needed now */
 
 static size_t slack(const struct cuplug_cache *cache) {
     return cache->heap.reserved / 8 > least_slack ? cache->heap.reserved / 8 : least_slack;
@@ -113,7 +112,11 @@ static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request 
     return *block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static size_t reserved(struct cuplug_cache *cache) {
+size_t cuplug_cache_step(size_t reserved) {
+    return cuplug_cache_round_up(reserved / 4 < most_step ? reserved / 4 : most_step, CUPLUG_CACHE_PAGE);
+}
+
+size_t cuplug_cache_reserved(struct cuplug_cache *cache) {
     size_t bytes;
 
     cuplug_lock(&cache->lock);
@@ -133,7 +136,7 @@ static CUresult reserve(struct cuplug_cache *cache, const struct cuplug_request 
         idle = false;
         sched_yield();
     }
-    step = cache->policy->step(request->context, reserved(cache), request->size);
+    step = cache->policy->step(request->context, cuplug_cache_reserved(cache), request->size);
     if (step)
         result = grow_by(cache, request, step, block);
     else if ((*block = drain_and_take(cache, request, &crowded)))
@@ -143,21 +146,21 @@ static CUresult reserve(struct cuplug_cache *cache, const struct cuplug_request 
 }
 
 static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
-    size_t least = cuplug_cache_round_up(request->size, page), step, before;
+    size_t least = cuplug_cache_round_up(request->size, CUPLUG_CACHE_PAGE), step, before;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     bool grown;
 
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    before = reserved(cache);
+    before = cuplug_cache_reserved(cache);
     if (cache->policy->keeps) {
         result = reserve(cache, request, block);
-    } else if ((step = cache->policy->step(request->context, reserved(cache), least))) {
+    } else if ((step = cache->policy->step(request->context, before, least))) {
         result = grow_by(cache, request, step, block);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least)
             result = grow_by(cache, request, least, block);
     }
-    grown = reserved(cache) > before;
+    grown = cuplug_cache_reserved(cache) > before;
     cuplug_context_leave(request->context);
     if (grown)
         cuplug_others_look();
@@ -177,14 +180,14 @@ static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *r
     cuplug_cache_give_back_all(cache->policy, request->device);
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    result = grow_by(cache, request, cuplug_cache_round_up(request->size, page), block);
+    result = grow_by(cache, request, cuplug_cache_round_up(request->size, CUPLUG_CACHE_PAGE), block);
     cuplug_context_leave(request->context);
     return result;
 }
 
 /* Could giving everything back to the driver satisfy the request? If not, nobody is made to wait for it. */
 static bool hopeless(struct cuplug_cache *cache, struct cuplug_context *context, size_t size) {
-    size_t free = 0, total = 0, idle = cuplug_cache_idle((void *)cache->policy, context);
+    size_t free = 0, total = 0, idle = cuplug_cache_idle(cache->policy, context);
     bool answer = true;
 
     if (!cuplug_context_enter(context))
@@ -243,12 +246,12 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
 
     if (!cache || request->size > SIZE_MAX / 2)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    wanted.size = cuplug_cache_round_up(request->size, GRAIN);
-    if (wanted.alignment < GRAIN)
-        wanted.alignment = GRAIN;
+    wanted.size = cuplug_cache_round_up(request->size, CUPLUG_CACHE_GRAIN);
+    if (wanted.alignment < CUPLUG_CACHE_GRAIN)
+        wanted.alignment = CUPLUG_CACHE_GRAIN;
     alignment = wanted.alignment;
-    if (wanted.size >= page && wanted.alignment < page) /* the driver's large allocations start a page */
-        wanted.alignment = page;
+    if (wanted.size >= CUPLUG_CACHE_PAGE && wanted.alignment < CUPLUG_CACHE_PAGE) /* the driver's large allocations start a page */
+        wanted.alignment = CUPLUG_CACHE_PAGE;
     cuplug_lock(&cache->lock);
     taken = take(cache, &wanted);
     cuplug_unlock(&cache->lock);

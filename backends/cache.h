@@ -19,6 +19,9 @@
 #include "cuplug_backend.h"
 #include "heap.h"
 
+#define CUPLUG_CACHE_GRAIN ((size_t)512)      /* the driver's own spacing */
+#define CUPLUG_CACHE_PAGE ((size_t)2 << 20)   /* what the driver hands out device memory in */
+
 /* In which a backend of this kind differs from the others. */
 struct cuplug_policy {
     int backend; /* its number: the slot in a context, and whose statistics count */
@@ -117,6 +120,18 @@ bool cuplug_cache_record_all(struct cuplug_cache *cache);
 size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device);
+
+/* Bytes in the context's segments. Takes the lock. */
+size_t cuplug_cache_reserved(struct cuplug_cache *cache);
+/* How much a cache that has `reserved` bytes grows by: a quarter, so that a growing program makes few driver calls and a small one stays small. */
+size_t cuplug_cache_step(size_t reserved);
+
+/* True for one caller a device: whoever is to say something about it. */
+static inline bool cuplug_cache_first(_Atomic uint64_t *told, CUdevice device) {
+    uint64_t bit = (uint64_t)1 << (device & 63);
+
+    return !(atomic_fetch_or(told, bit) & bit);
+}
 
 /* Adds a freed block to the debt. True if it is time to record (measured: a record this often costs a training step nothing); then the debt is
  * settled. */

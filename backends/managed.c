@@ -11,9 +11,6 @@
 
 #include <sys/sysinfo.h>
 
-static const size_t page = (size_t)2 << 20;
-static const size_t most = (size_t)64 << 20; /* the most that a segment takes more than is needed now */
-
 /* Bytes in managed segments, by device. Raised before the driver is asked, so that two threads cannot both take the last of it. */
 static _Atomic size_t taken[CUPLUG_STATS_DEVICES];
 static _Atomic uint64_t told; /* devices, a bit each, that were refused and said so */
@@ -43,13 +40,12 @@ static size_t limit(CUdevice device) {
 /* Without concurrent access the host may not touch any managed memory while a kernel runs, and the device cannot have more than fits: not what a
  * program asked cudaMalloc for. */
 static bool usable(CUdevice device) {
-    uint64_t bit = (uint64_t)1 << (device & 63);
     int concurrent = 0;
 
     cuplug_real.cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
     if (concurrent || cuplug_managed_options.force)
         return true;
-    if (!(atomic_fetch_or(&told, bit) & bit))
+    if (cuplug_cache_first(&told, device))
         cuplug_log(CUPLUG_LOG_ERROR, "%s: device %d has no concurrent managed access%s (managed:force=1 insists)", cuplug_options.backend, device,
                    cuplug_options.strict ? "; allocations will fail" : "; using direct there");
     return false;
@@ -119,12 +115,12 @@ static CUresult managed_segment(struct cuplug_context *context, size_t size, CUd
 static size_t managed_room(struct cuplug_context *context) {
     size_t now = atomic_load(taken_on(context)), all = limit(context->device);
 
-    return now < all ? (all - now) & ~(page - 1) : 0;
+    return now < all ? (all - now) & ~(CUPLUG_CACHE_PAGE - 1) : 0;
 }
 
 /* As the pool's, but near the limit just what is needed: what a segment has too much might be missing in the next. */
 static size_t managed_step(struct cuplug_context *context, size_t reserved, size_t least) {
-    size_t step = cuplug_cache_round_up(reserved / 4 < most ? reserved / 4 : most, page);
+    size_t step = cuplug_cache_step(reserved);
 
     return step > least && step <= managed_room(context) / 8 ? step : least;
 }

@@ -6,20 +6,15 @@
 #include "config/options.h"
 #include "registry.h"
 
-static const size_t page = (size_t)2 << 20;
-static const size_t most = (size_t)64 << 20; /* the most that a segment takes more than is needed now */
-
 static CUresult device_segment(struct cuplug_context *context, size_t size, CUdeviceptr *base) {
     (void)context;
     return cuplug_real.cuMemAlloc_v2(base, size);
 }
 
-/* A quarter of what is there, so that a growing program makes few driver calls and a small one stays small. */
 static size_t next_step(struct cuplug_context *context, size_t reserved, size_t least) {
-    size_t step = reserved / 4 < most ? reserved / 4 : most;
+    size_t step = cuplug_cache_step(reserved);
 
     (void)context;
-    step = cuplug_cache_round_up(step, page);
     return step > least ? step : least;
 }
 

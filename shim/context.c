@@ -27,7 +27,7 @@ bool cuplug_context_any(void) {
     return atomic_load_explicit(&contexts, memory_order_acquire) != NULL;
 }
 
-static struct cuplug_context *find(CUcontext handle) {
+struct cuplug_context *cuplug_context_find(CUcontext handle) {
     struct cuplug_context *context = atomic_load_explicit(&contexts, memory_order_acquire);
 
     while (context && (context->handle != handle || cuplug_context_gone(context)))
@@ -65,13 +65,13 @@ static struct cuplug_context *add(CUcontext handle, uint64_t id, CUdevice device
     int others = 0;
 
     cuplug_lock(&list_lock);
-    context = find(handle);
+    context = cuplug_context_find(handle);
     cuplug_context_each(count_context, &others);
     if (origin && others && !(context && context->origin) && !atomic_load(&shared_done)) {
         cuplug_unlock(&list_lock);
         cuplug_context_share(); /* before the newcomer can touch a block of the others */
         cuplug_lock(&list_lock);
-        context = find(handle);
+        context = cuplug_context_find(handle);
     }
     if (!context) {
         context = cuplug_slab_take(&slab);
@@ -116,7 +116,7 @@ static bool device_of(CUcontext handle, CUdevice *device) {
 
 struct cuplug_context *cuplug_context_look_up(CUcontext handle) {
     uint32_t epoch = atomic_load_explicit(&cuplug_context_epoch, memory_order_acquire);
-    struct cuplug_context *context = find(handle), *former;
+    struct cuplug_context *context = cuplug_context_find(handle), *former;
     uint64_t id = id_of(handle);
     CUdevice device = 0;
 
@@ -138,7 +138,7 @@ struct cuplug_context *cuplug_context_look_up(CUcontext handle) {
 }
 
 struct cuplug_context *cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin) {
-    struct cuplug_context *context = find(handle);
+    struct cuplug_context *context = cuplug_context_find(handle);
     uint64_t id = context && context->origin && origin == CUPLUG_CONTEXT_PRIMARY ? 0 : id_of(handle);
 
     if (context && id && context->id != id) { /* another thread is destroying it, and the driver gave its handle away again */
@@ -148,17 +148,14 @@ struct cuplug_context *cuplug_context_appeared(CUcontext handle, CUdevice device
     return context && context->origin ? context : add(handle, id, device, origin);
 }
 
-struct cuplug_context *cuplug_context_ending(CUcontext handle) {
-    struct cuplug_context *context = find(handle);
-
+void cuplug_context_ending(struct cuplug_context *context) {
     if (!context)
-        return NULL;
+        return;
     atomic_fetch_add(&context->ending, 1); /* partner of the check in enter() */
     atomic_fetch_add(&cuplug_context_epoch, 1);
     while (atomic_load(&context->inside) > 0)
         sched_yield();
     atomic_store(&context->captures, cuplug_capture_newest());
-    return context;
 }
 
 struct cuplug_context *cuplug_context_primary(CUdevice device) {

@@ -66,11 +66,14 @@ static inline struct cuplug_context *cuplug_context_current(void) {
 /* A context the program just made or retained. */
 struct cuplug_context *cuplug_context_appeared(CUcontext handle, CUdevice device, enum cuplug_context_origin origin);
 
+/* The context that has this handle now, if we know of it; without a driver call. */
+struct cuplug_context *cuplug_context_find(CUcontext handle);
+
 /* The device's primary context, if there is one. */
 struct cuplug_context *cuplug_context_primary(CUdevice device);
 
-/* Around a call that may end a context: `handle`'s object is marked and every driver call of ours in it is over. NULL if unknown. */
-struct cuplug_context *cuplug_context_ending(CUcontext handle);
+/* Around a call that may end a context: it is marked, and every driver call of ours in it is over. NULL is allowed. */
+void cuplug_context_ending(struct cuplug_context *context);
 /* … and afterwards: did it end? If not, it serves on. NULL is allowed. */
 void cuplug_context_ended(struct cuplug_context *context, bool ended);
 /* A release of a primary context was seen to end it only afterwards. */

@@ -13,7 +13,6 @@
 CUresult cuplug_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     bool on = cuplug_on();
     CUresult result = cuplug_real.cuDevicePrimaryCtxRetain(pctx, dev);
-
     struct cuplug_context *context = NULL;
 
     if (result == CUDA_SUCCESS && on)
@@ -55,9 +54,11 @@ CUresult cuplug_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePara
 }
 
 static CUresult destroy(bool on, CUresult (*real)(CUcontext), CUcontext ctx) {
-    struct cuplug_context *context = on ? cuplug_context_ending(ctx) : NULL;
-    CUresult result = real(ctx);
+    struct cuplug_context *context = on ? cuplug_context_find(ctx) : NULL;
+    CUresult result;
 
+    cuplug_context_ending(context);
+    result = real(ctx);
     cuplug_context_ended(context, result == CUDA_SUCCESS);
     return result;
 }
@@ -88,10 +89,14 @@ CUresult cuplug_cuCtxAttach(CUcontext *pctx, unsigned int flags) {
 /* Drops one reference; the last, cuCtxCreate's own, ends the context. */
 CUresult cuplug_cuCtxDetach(CUcontext ctx) {
     bool on = cuplug_on();
-    struct cuplug_context *context = on ? cuplug_context_ending(ctx) : NULL;
-    CUresult result = cuplug_real.cuCtxDetach(ctx);
-    bool dropped = result == CUDA_SUCCESS && context, last = dropped && atomic_load(&context->attached) == 0;
+    struct cuplug_context *context = on ? cuplug_context_find(ctx) : NULL;
+    bool dropped, last;
+    CUresult result;
 
+    cuplug_context_ending(context);
+    result = cuplug_real.cuCtxDetach(ctx);
+    dropped = result == CUDA_SUCCESS && context;
+    last = dropped && atomic_load(&context->attached) == 0;
     if (dropped && !last)
         atomic_fetch_sub(&context->attached, 1);
     cuplug_context_ended(context, last);
@@ -129,7 +134,7 @@ static CUresult release_primary(bool on, CUresult (*real)(CUdevice), CUdevice de
             cuplug_context_lost(context);
         return result;
     }
-    context = context ? cuplug_context_ending(context->handle) : NULL;
+    cuplug_context_ending(context);
     result = real(dev);
     cuplug_context_ended(context, context && result == CUDA_SUCCESS && (!primary_active(dev) || !cuplug_context_same(context)));
     return result;
@@ -151,7 +156,7 @@ static CUresult reset_primary(bool on, CUresult (*real)(CUdevice), CUdevice dev)
     struct cuplug_context *context = on ? cuplug_context_primary(dev) : NULL;
     CUresult result;
 
-    context = context ? cuplug_context_ending(context->handle) : NULL;
+    cuplug_context_ending(context);
     result = real(dev);
     cuplug_context_ended(context, result == CUDA_SUCCESS);
     return result;

@@ -44,6 +44,13 @@ bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark) {
     return mark < atomic_load_explicit(&fence->waited, memory_order_acquire) && !cuplug_context_shared();
 }
 
+/* The host has waited for all work up to record `number`, which needs no event then. */
+static void host_waited(struct cuplug_fence *fence, const struct cuplug_context *context, uint64_t number) {
+    raise_to(&fence->completed, number);
+    raise_to(&fence->recorded, number);
+    CUPLUG_COUNT(fence->backend, context->device, host_waits, 1);
+}
+
 /* The event that is to hold record `number`. The context has been entered. */
 static CUevent event_of(struct cuplug_fence *fence, struct cuplug_context *context, uint64_t number) {
     CUevent _Atomic *slot = &fence->ring[number % CUPLUG_FENCE_RING].event;
@@ -80,9 +87,7 @@ static bool record_now(struct cuplug_fence *fence, struct cuplug_context *contex
     if (!stream && !cuplug_fence_of_contexts()) {
         if (!synchronise(context))
             return false;
-        raise_to(&fence->completed, number);
-        raise_to(&fence->recorded, number);
-        CUPLUG_COUNT(fence->backend, context->device, host_waits, 1);
+        host_waited(fence, context, number);
         return true;
     }
     event = event_of(fence, context, number);
@@ -139,11 +144,9 @@ bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     cuplug_context_leave(context);
     if (!ok)
         return false;
-    raise_to(&fence->completed, number);
-    raise_to(&fence->recorded, number);
+    host_waited(fence, context, number);
     CUPLUG_COUNT(fence->backend, context->device, driver_allocs, 1);
     CUPLUG_COUNT(fence->backend, context->device, driver_frees, 1);
-    CUPLUG_COUNT(fence->backend, context->device, host_waits, 1);
     return true;
 }
 

@@ -1,5 +1,6 @@
 /*
- * others.c: see others.h. The state is context.c's: as with several contexts. The loader is asked as runtime_find.c does, so that a fork does not leave its lock held.
+ * others.c: see others.h. The state is context.c's: as with several contexts. The loader is asked as runtime_find.c does, so that a fork does not
+ * leave its lock held.
  */
 #include "others.h"
 
@@ -8,28 +9,24 @@
 
 #include <dlfcn.h>
 
-static _Atomic bool found;
-
 void cuplug_others_seen(void) {
     if (!cuplug_context_shared())
         cuplug_context_share();
 }
 
-static void look(void) {
-    static const char *const libraries[] = {"libibverbs.so.1", "libgdrapi.so.2", "libgdrapi.so"};
+static bool loaded(const char *library) {
+    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
 
-    for (unsigned i = 0; i < sizeof libraries / sizeof *libraries && !cuplug_context_shared() && !atomic_load(&found); i++) {
-        void *library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
-
-        if (!library)
-            continue;
-        dlclose(library);
-        atomic_store_explicit(&found, true, memory_order_relaxed);
-    }
+    return handle && dlclose(handle) == 0;
 }
 
 void cuplug_others_look(void) {
-    cuplug_runtime_with_loader(look);
-    if (atomic_load_explicit(&found, memory_order_relaxed))
+    bool found;
+
+    if (cuplug_context_shared() || !cuplug_runtime_loader_enter())
+        return;
+    found = loaded("libibverbs.so.1") || loaded("libgdrapi.so.2") || loaded("libgdrapi.so");
+    cuplug_runtime_loader_leave();
+    if (found) /* waits, so not inside */
         cuplug_others_seen();
 }

@@ -3,19 +3,17 @@
  * PythonFunctionAllocator call. They end in the core like the driver front, in the stream's order. `notes_lock` guards the notes on single blocks and the
  * frees that wait for the release of a memory pool; no driver call is made under it.
  *
- * Without LD_PRELOAD the program's own calls do not come by here (cuplug_init_hooked): contexts are met when they allocate, reuse rests on completed
+ * Without LD_PRELOAD the program's own calls do not come by here (cuplug_hooked): contexts are met when they allocate, reuse rests on completed
  * events only, and whether a stream captures is asked of the driver each time.
  */
 #define CUPLUG_API __attribute__((visibility("default")))
 #include "cuplug.h"
 
 #include "capture.h"
-#include "config/options.h"
 #include "context.h"
 #include "core.h"
 #include "init.h"
 #include "lock.h"
-#include "log.h"
 #include "pages.h"
 #include "stats.h"
 
@@ -110,6 +108,15 @@ static void drop(struct note *note) {
     atomic_fetch_sub(&note_count, 1);
 }
 
+/* The block is its graph's from now on: of the pool that captures fill. NULL is allowed. The lock is held. */
+static void belong(struct note *note, int device) {
+    if (!note || note->pooled || device >= CUPLUG_STATS_DEVICES)
+        return;
+    note->pooled = true;
+    note->device = device;
+    note->pool = filling[device];
+}
+
 static bool over_limit(int device, size_t size) {
     size_t limit = device >= 0 && device < CUPLUG_STATS_DEVICES ? atomic_load_explicit(&most[device], memory_order_relaxed) : 0;
     size_t live = limit ? (size_t)cuplug_stats_get(cuplug_stats_device(device), CUPLUG_STAT_live_bytes) : 0;
@@ -122,7 +129,6 @@ static void *allocate(size_t size, int device, CUstream stream, enum cuplug_kind
     CUstreamCaptureMode mode;
     CUdeviceptr pointer = 0;
     struct place place;
-    struct note *note;
     bool captured;
     int backend;
 
@@ -140,14 +146,9 @@ static void *allocate(size_t size, int device, CUstream stream, enum cuplug_kind
     mode = cuplug_capture_relax();
     cuplug_core_alloc(backend, &request, &pointer);
     cuplug_capture_restore(mode);
-    if (pointer && captured && device < CUPLUG_STATS_DEVICES) {
+    if (pointer && captured) {
         cuplug_lock(&notes_lock);
-        note = note_of(pointer, true);
-        if (note) {
-            note->pooled = true;
-            note->device = device;
-            note->pool = filling[device];
-        }
+        belong(note_of(pointer, true), device);
         cuplug_unlock(&notes_lock);
     }
     leave(&place);
@@ -227,13 +228,10 @@ static bool keep(CUdeviceptr pointer, int device, CUstream stream, struct note *
         return false;
     cuplug_lock(&notes_lock);
     found = note_of(pointer, captured);
-    if (found && captured && !found->pooled && device < CUPLUG_STATS_DEVICES) {
-        found->pooled = true;
-        found->pool = filling[device];
-    }
+    if (captured)
+        belong(found, device);
     if (found && found->pooled) {
         found->freed = kept = true;
-        found->device = device;
         found->stream = stream;
     } else if (found) {
         *note = *found;

@@ -48,18 +48,23 @@ static int read_unloads(struct dl_phdr_info *info, size_t size, void *unloads) {
     return 1;
 }
 
-static void walk(int (*visit)(struct dl_phdr_info *info, size_t size, void *arg), void *arg) {
+bool cuplug_runtime_loader_enter(void) {
     atomic_fetch_add(&walking, 1);
     if (atomic_load(&forking) == 0)
-        dl_iterate_phdr(visit, arg);
+        return true;
+    atomic_fetch_sub(&walking, 1);
+    return false;
+}
+
+void cuplug_runtime_loader_leave(void) {
     atomic_fetch_sub(&walking, 1);
 }
 
-void cuplug_runtime_with_loader(void (*call)(void)) {
-    atomic_fetch_add(&walking, 1);
-    if (atomic_load(&forking) == 0)
-        call();
-    atomic_fetch_sub(&walking, 1);
+static void walk(int (*visit)(struct dl_phdr_info *info, size_t size, void *arg), void *arg) {
+    if (!cuplug_runtime_loader_enter())
+        return;
+    dl_iterate_phdr(visit, arg);
+    cuplug_runtime_loader_leave();
 }
 
 static unsigned long long unloads(void) {

@@ -21,8 +21,9 @@ struct cuplug_runtime {
  * `call` (the functions are about to be called) checked to be still loaded. The result is never freed. */
 const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call);
 
-/* Calls what calls the loader, unless a fork is under way, which waits for its end. */
-void cuplug_runtime_with_loader(void (*call)(void));
+/* Around what asks the loader. False: a fork is under way, do not. A fork waits until all have left. */
+bool cuplug_runtime_loader_enter(void);
+void cuplug_runtime_loader_leave(void);
 
 /* In the process that forks, around the fork. */
 void cuplug_runtime_before_fork(void);

@@ -56,14 +56,6 @@ short_of_memory() {
   assert_line "managed freed: cudaSuccess, pointer NULL, pending cudaSuccess"
 }
 
-@test "stream-ordered memory comes from the pool that the program made the device's own" {
-  # Lost otherwise: what the program chose that pool for: sharing it with other processes or devices, its limit, when it gives memory back.
-  local way
-  for way in device location; do
-    assert_says "in the program's pool: 1048576 bytes" own_pool.link "$way"
-  done
-}
-
 @test "memory of other kinds gets what a cache holds idle" {
   # Lost otherwise: NCCL, JAX, expandable segments: out of memory on a device that is nearly empty.
   local BACKENDS="direct pool managed:max=4G"

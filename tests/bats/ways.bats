@@ -81,6 +81,7 @@ count_plugins() {
       count "$backend" direct own_pools.link "$way"
       assert_line "allocated from the pool: yes"
       assert_line "allocated from the current pool: yes"
+      assert_equal "$(grep -c "^allocated: used 1048576, " <<<"$output")" 2
       assert_line "next owner: wrong bytes 0, from the pool: yes"
     done
   done

@@ -12,16 +12,6 @@
 
 static bool stop;
 
-static void *churn(void *unused) {
-    (void)unused;
-    while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
-        void *memory;
-        RT(cudaMalloc(&memory, SIZE));
-        RT(cudaFree(memory));
-    }
-    return NULL;
-}
-
 /* In a child that hangs: where. The signal strikes again when this returns, and ends it. */
 static void say_where(int signal_number) {
     void *stack[64];
@@ -50,7 +40,7 @@ int main(int argc, char **argv) {
     RT(cudaMalloc(&memory, SIZE));
     RT(cudaMemset(memory, 0x33, SIZE));
     for (int i = 0; i < CHURNERS; i++)
-        start_thread(&threads[i], churn, NULL);
+        start_thread(&threads[i], allocate_until, &stop);
     fflush(stdout);
     for (int i = 0; i < forks; i++) {
         int status;

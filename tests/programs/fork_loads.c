@@ -33,23 +33,13 @@ int dl_iterate_phdr(int (*visit)(struct dl_phdr_info *, size_t, void *), void *d
 
 static bool stop;
 
-static void *churn(void *unused) {
-    (void)unused;
-    while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
-        void *memory;
-        RT(cudaMalloc(&memory, SIZE));
-        RT(cudaFree(memory));
-    }
-    return NULL;
-}
-
 int main(int argc, char **argv) {
     int forks = argc > 2 ? atoi(argv[2]) : 20, loaded = 0, hung = 0;
     pthread_t threads[CHURNERS];
     void *memory;
     RT(cudaMalloc(&memory, SIZE));
     for (int i = 0; i < CHURNERS; i++)
-        start_thread(&threads[i], churn, NULL);
+        start_thread(&threads[i], allocate_until, &stop);
     for (int i = 0; i < forks && hung == 0; i++) {
         int status;
         sleep_ms(3);

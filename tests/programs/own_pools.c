@@ -5,7 +5,7 @@
  */
 #include "driver.h"
 
-#define SIZE (3 * MIB)
+#define SIZE MIB
 #define OLD 0x11
 #define NEW 0x22
 

@@ -50,6 +50,16 @@ static inline cudaStream_t new_stream(unsigned flags) {
     return stream;
 }
 
+/* A thread that allocates and frees until the bool `stop` points to is true. */
+static inline void *allocate_until(void *stop) {
+    while (!__atomic_load_n((bool *)stop, __ATOMIC_ACQUIRE)) {
+        void *memory;
+        RT(cudaMalloc(&memory, 64 * KIB));
+        RT(cudaFree(memory));
+    }
+    return NULL;
+}
+
 static inline int device_count(void) {
     int count = 0;
     RT(cudaGetDeviceCount(&count));

@@ -9,6 +9,7 @@
 #include "shim/context.h"
 #include "shim/log.h"
 #include "shim/others.h"
+#include "quiet_shim.h"
 #include "unit.h"
 
 #define MIB ((size_t)1 << 20)
@@ -120,10 +121,6 @@ bool cuplug_context_enter(struct cuplug_context *entered) {
 void cuplug_context_leave(struct cuplug_context *left) {
     (void)left;
 }
-bool cuplug_context_push(const struct cuplug_context *pushed) {
-    return pushed != NULL;
-}
-void cuplug_context_pop(void) {}
 void cuplug_context_each(void (*visit)(struct cuplug_context *, void *), void *arg) {
     visit(context, arg);
 }
@@ -132,24 +129,8 @@ bool cuplug_context_shared(void) {
 }
 bool cuplug_hooked = true;
 void cuplug_others_look(void) {}
-bool cuplug_exiting(void) {
-    return false;
-}
 bool cuplug_capturing(void) {
     return false;
-}
-bool cuplug_gate_enter(void) {
-    return true;
-}
-void cuplug_gate_leave(void) {}
-CUstreamCaptureMode cuplug_capture_relax(void) {
-    return CU_STREAM_CAPTURE_MODE_GLOBAL;
-}
-void cuplug_capture_restore(CUstreamCaptureMode mode) {
-    (void)mode;
-}
-void cuplug_stats_count(int backend, int device, enum cuplug_counter counter, int64_t by) {
-    (void)backend, (void)device, (void)counter, (void)by;
 }
 void cuplug_stats_level(int backend, int device, enum cuplug_counter level, int64_t by) {
     (void)backend, (void)device, (void)level, (void)by;

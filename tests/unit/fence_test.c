@@ -7,6 +7,7 @@
 
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "quiet_shim.h"
 #include "unit.h"
 
 #include <pthread.h>
@@ -43,10 +44,6 @@ static CUresult query_event(CUevent event) {
 struct cuplug_real cuplug_real = {{{.cuEventCreate = event_create, .cuCtxRecordEvent = record_event, .cuEventQuery = query_event}}};
 
 /* What the fence needs of the rest of the shim. */
-bool cuplug_gate_enter(void) {
-    return true;
-}
-void cuplug_gate_leave(void) {}
 bool cuplug_context_enter(struct cuplug_context *context) {
     atomic_fetch_add(&context->inside, 1);
     if (!cuplug_context_gone(context))
@@ -62,22 +59,6 @@ void *cuplug_real_address(enum cuplug_real_index index) {
 }
 bool cuplug_context_shared(void) {
     return true; /* completion only: what a device wait orders is the device's to keep */
-}
-bool cuplug_context_push(const struct cuplug_context *context) {
-    return context != NULL;
-}
-void cuplug_context_pop(void) {}
-bool cuplug_exiting(void) {
-    return false;
-}
-CUstreamCaptureMode cuplug_capture_relax(void) {
-    return CU_STREAM_CAPTURE_MODE_GLOBAL;
-}
-void cuplug_capture_restore(CUstreamCaptureMode mode) {
-    (void)mode;
-}
-void cuplug_stats_count(int backend, int device, enum cuplug_counter counter, int64_t by) {
-    (void)backend, (void)device, (void)counter, (void)by;
 }
 
 static struct cuplug_context contexts[2];
