@@ -6,6 +6,7 @@ phase to themselves.
 import os
 import pathlib
 import re
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -63,7 +64,7 @@ def compare_all(section, cases, at_once=1):
 
 def bats(section):
     unpacked = GPU_PACKAGES / "bin/bats"
-    env = {"CUPLUG_TEST_DRIVER": "gpu", "BACKENDS": "direct pool arena:size=4G managed:max=1G", "JOBS": "4"}
+    env = {"CUPLUG_TEST_DRIVER": "gpu", "BACKENDS": "direct pool arena:size=4G managed:max=512M", "JOBS": "8"}
     if unpacked.exists():
         env["PATH"] = f"{unpacked.parent.resolve()}:{os.environ['PATH']}"
         env["BATS_LIB_PATH"] = str((GPU_PACKAGES / "lib/bats").resolve())
@@ -71,6 +72,8 @@ def bats(section):
         section.skipped("integration tests", "no bats here: run tests/gpu/prepare first and bring .gpu along")
         return
     outcome = section.run(("make", "check-gpu-bats", f"BUILD={os.path.relpath(section.build)}"), env, 390)
+    if os.environ.get("OUT"):
+        shutil.copytree(section.build / "check/gpu-bats", pathlib.Path(os.environ["OUT"]) / "bats", dirs_exist_ok=True)
     counts = re.findall(r"^.*\d+ passed, \d+ failed.*$", outcome.stdout, re.M)
     figure = counts[-1].strip() if counts else "printed no count"
     if outcome.status == 0 and re.search(r"\b[1-9]\d* passed, 0 failed", figure):
