@@ -27,7 +27,6 @@ load helpers/load
 
 @test "one reference to the primary context is given back while a free waits for the device" {
   # Lost otherwise: the program, which hangs.
-  needs_sim "not yet measured on the real driver"
   local BACKENDS="$BACKENDS pool:free=wait"
   assert_says "released" release_beside_free.link
   BACKENDS=pool

@@ -30,7 +30,7 @@ class Report:
     def __init__(self, results_path, sections):
         self.results_path = pathlib.Path(results_path)
         self.sections = list(sections)
-        self.facts = []
+        self.facts = {}
         self.rows = []
         self.failures = []
         self.seconds_before = 0
@@ -38,7 +38,7 @@ class Report:
         self.lock = threading.Lock()
 
     def fact(self, name, value):
-        self.facts.append((name, value))
+        self.facts[name] = value
         print(f"{name}: {value}", flush=True)
 
     def keep(self, commit, wanted):
@@ -50,6 +50,8 @@ class Report:
             return []
         rows = re.findall(r"^\| (\w+) \| (.*) \| (ok|FAILED|skipped) \| (.*) \|$", text, re.M)
         self.rows += [Row(section, *rest) for section, *rest in rows if section not in (*wanted, "build")]
+        if packages := re.search(r"^- Python packages: (.*)$", text, re.M):
+            self.facts["Python packages"] = packages[1]
         self.seconds_before = int(re.search(r"^- took: (\d+) s", text, re.M)[1])
         kept = {row.section for row in self.rows}
         return [section for section in self.sections if section in kept]
@@ -73,7 +75,7 @@ class Report:
         rows = sorted(self.rows, key=lambda row: (self.sections.index(row.section), seen.index(row.case())))
         date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
         lines = ["# The run on a real GPU", "", "Written by `tests/gpu/run`.", "", f"- date: {date}"]
-        lines += [f"- {name}: {value}" for name, value in self.facts]
+        lines += [f"- {name}: {value}" for name, value in self.facts.items()]
         lines += [f"- took: {self.seconds_before + time.monotonic() - self.started:.0f} s", ""]
         lines += ["| section | what | outcome | figure |", "| --- | --- | --- | --- |"]
         lines += [

@@ -64,7 +64,7 @@ def compare_all(section, cases, at_once=1):
 
 def bats(section):
     unpacked = GPU_PACKAGES / "bin/bats"
-    env = {"CUPLUG_TEST_DRIVER": "gpu", "BACKENDS": "direct pool arena:size=4G managed:max=512M", "JOBS": "8"}
+    env = {"CUPLUG_TEST_DRIVER": "gpu", "BACKENDS": "direct pool arena:size=4G managed:max=512M", "JOBS": "12"}
     if unpacked.exists():
         env["PATH"] = f"{unpacked.parent.resolve()}:{os.environ['PATH']}"
         env["BATS_LIB_PATH"] = str((GPU_PACKAGES / "lib/bats").resolve())
@@ -73,7 +73,7 @@ def bats(section):
         return
     outcome = section.run(("make", "check-gpu-bats", f"BUILD={os.path.relpath(section.build)}"), env, 390)
     if os.environ.get("OUT"):
-        shutil.copytree(section.build / "check/gpu-bats", pathlib.Path(os.environ["OUT"]) / "bats", dirs_exist_ok=True)
+        shutil.copy(section.build / "check/gpu-bats/all", pathlib.Path(os.environ["OUT"]) / "bats.tap")
     counts = re.findall(r"^.*\d+ passed, \d+ failed.*$", outcome.stdout, re.M)
     figure = counts[-1].strip() if counts else "printed no count"
     if outcome.status == 0 and re.search(r"\b[1-9]\d* passed, 0 failed", figure):
@@ -118,12 +118,17 @@ def faults(section):
             section.ok(name, f"{sound.seconds:.1f} s")
         else:
             section.failed(name, sound.how_it_ended(), difference(good, sound.stdout) + "\n" + sound.describe())
-        faulty = section.run(argv, {**preload, "CUPLUG_DEBUG_FAULT": fault}, 40)
+        # What goes wrong depends on what runs beside what: a fault may need more than one run to show.
+        for attempt in range(1, 6):
+            faulty = section.run(argv, {**preload, "CUPLUG_DEBUG_FAULT": fault}, 40)
+            noticed = faulty.status == 0 and re.search(bad, faulty.stdout)
+            if noticed or faulty.status != 0:
+                break
         name = f"{program} notices the fault {fault}"
-        if faulty.status == 0 and re.search(bad, faulty.stdout):
-            section.ok(name, " / ".join(faulty.stdout.splitlines()))
+        if noticed:
+            section.ok(name, f"run {attempt}: {' / '.join(faulty.stdout.splitlines())}")
         else:
-            section.failed(name, f"not noticed, {faulty.how_it_ended()}", faulty.describe())
+            section.failed(name, f"not noticed in {attempt} runs, {faulty.how_it_ended()}", faulty.describe())
 
 
 def counted(section, env):
@@ -223,4 +228,4 @@ SECTIONS = {
     "pluggable": (pluggable, 200, "torch"),
     "plugins": (plugins, 300, None),
 }
-PHASES = (("programs",), ("correctness",), ("faults",), ("torch",), ("counter", "cupy", "jax", "numba", "pluggable"), ("bats", "plugins"))
+PHASES = (("programs",), ("correctness",), ("faults",), ("torch",), ("counter", "cupy", "jax", "numba", "pluggable", "plugins"), ("bats",))
