@@ -71,6 +71,8 @@ static bool exists(const struct cuplug_request *request, CUdeviceptr pointer) {
         return true;
     known = cuplug_real.cuMemGetAddressRange_v2(&base, &size, pointer) == CUDA_SUCCESS && pointer - base + request->size <= size;
     cuplug_context_pop();
+    if (!known && !cuplug_context_live(request->context)) /* gone with its context, which ends at this moment: no fault of the library's */
+        return true;
     return known && !(cuplug_live_find(base, &record) && record.backend != CUPLUG_BACKEND_PLUGIN);
 }
 

@@ -38,6 +38,8 @@ ALLOCATORS=$PROGRAMS/allocators
 
 # gcc's sanitizers refuse to start behind another preload, so they come first.
 SANITIZER=$(ldd "$SHIM" 2>/dev/null | awk '/lib[at]san/ { print $3; exit }')
+# They make programs ten times slower, and a loaded machine does the same once more.
+[ -z "$SANITIZER" ] || [ "$CUPLUG_TEST_TIMEOUT" -gt 60 ] || CUPLUG_TEST_TIMEOUT=240
 # What they report goes to files that tests/bats/run counts as failures, since a test may expect its program to fail, or not look at stderr.
 sanitizer_reports=log_path=${SANITIZER_REPORTS:-stderr}
 export ASAN_OPTIONS="detect_leaks=0:$sanitizer_reports:${ASAN_OPTIONS:-}"
