@@ -71,9 +71,10 @@ static bool exists(const struct cuplug_request *request, CUdeviceptr pointer) {
         return true;
     known = cuplug_real.cuMemGetAddressRange_v2(&base, &size, pointer) == CUDA_SUCCESS && pointer - base + request->size <= size;
     cuplug_context_pop();
-    if (!known && !cuplug_context_live(request->context)) /* gone with its context, which ends at this moment: no fault of the library's */
-        return true;
-    return known && !(cuplug_live_find(base, &record) && record.backend != CUPLUG_BACKEND_PLUGIN);
+    /* What goes with a context that ends at this moment is no fault of the library's: the memory, or the one that was there before. */
+    if (!known)
+        return !cuplug_context_live(request->context);
+    return !cuplug_live_find(base, &record) || record.backend == CUPLUG_BACKEND_PLUGIN || !cuplug_context_live(record.context);
 }
 
 /* Hands an answer back that is of no use. */
