@@ -6,10 +6,14 @@ phase to themselves.
 import os
 import pathlib
 import re
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-from harness.compare import NATIVE, SPECS, Case, compare, difference, judge, sum_json
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "conformance"))
+
+import lines as conformance_lines  # noqa: E402
+from harness.compare import NATIVE, SPECS, Case, compare, difference, judge, sum_json  # noqa: E402
 
 PYTHON = "tests/gpu/python"
 GPU_PACKAGES = pathlib.Path(".gpu/root/usr")
@@ -202,6 +206,58 @@ def plugins(section):
     compare_all(section, cases, at_once=3)
 
 
+CONFORMANCE_SPECS = {None: None, "direct": "direct", "pool": "pool", "arena": "arena:size=4G", "managed": "managed:max=1G"}
+
+
+def conformance_run(section, linkage, backend):
+    """The lines of one run of the conformance program, and what was said on stderr."""
+    env = conformance_lines.environment(section.build, None, CONFORMANCE_SPECS[backend])
+    return conformance_lines.all_lines(str(section.build / f"programs-gpu/conformance.{linkage}"), env, timeout=40, jobs=8)
+
+
+def build_conformance(section):
+    outcome = section.run(("make", f"-j{os.cpu_count()}", "conformance", "CUPLUG_TEST_DRIVER=gpu", f"BUILD={os.path.relpath(section.build)}"),
+                          {}, 90)
+    if outcome.status != 0:
+        section.failed("the program", outcome.how_it_ended(), outcome.describe(60))
+    return outcome.status == 0
+
+
+def write_oracle(section):
+    """This driver's own lines become the oracle, if they come twice, and of the static runtime too; all are left in $OUT."""
+    if not build_conformance(section):
+        return
+    runs = {name: conformance_run(section, linkage, None)[0]
+            for name, linkage in (("first run", "shared"), ("second run", "shared"), ("static runtime", "static"))}
+    oracle = runs["first run"]
+    text = "\n".join(oracle) + "\n"
+    conformance_lines.ORACLE.write_text(text)
+    for name, found in runs.items():
+        other = "\n".join(found) + "\n"
+        if os.environ.get("OUT"):
+            pathlib.Path(os.environ["OUT"], f"oracle, {name}.txt".replace(", ", "-").replace(" ", "-")).write_text(other)
+        if other == text:
+            section.ok(f"the oracle, {name}", f"{len(oracle)} lines")
+        else:
+            section.failed(f"the oracle, {name}", "other lines than in the first run", difference(text, other))
+
+
+def conformance(section):
+    """The real driver's lines, with and without the shim, are the committed oracle's, but for the documented differences."""
+    if not build_conformance(section):
+        return
+    oracle = conformance_lines.read_oracle()
+    for linkage in ("shared", "static"):
+        for backend in CONFORMANCE_SPECS:
+            found, said = conformance_run(section, linkage, backend)
+            wrong = conformance_lines.compare(backend, oracle, found)
+            name = f"{linkage} runtime, {backend or NATIVE}"
+            if wrong:
+                section.failed(name, f"{len(found)} lines, {len(wrong)} differ", "\n".join(wrong + ["stderr:", *said[:20]]))
+            else:
+                section.ok(name, f"{len(found)} lines")
+
+
 def python_section(cases):
     return lambda section: compare_all(section, cases)
 
@@ -219,5 +275,6 @@ SECTIONS = {
     "numba": (python_section(NUMBA), 120, "numba.cuda"),
     "pluggable": (pluggable, 200, "torch"),
     "plugins": (plugins, 300, None),
+    "conformance": (conformance, 240, None),
 }
-PHASES = (("programs",), ("correctness",), ("faults",), ("torch",), ("counter", "cupy", "jax", "numba", "pluggable"), ("bats", "plugins"))
+PHASES = (("programs",), ("correctness",), ("faults",), ("conformance",), ("torch",), ("counter", "cupy", "jax", "numba", "pluggable"), ("bats", "plugins"))
