@@ -248,8 +248,8 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
         return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_VALUE : cuplug_driver_free_async(dptr, stream);
     release.stream_id = cuplug_core_stream_id(stream);
     release.context = context_of(stream);
-    if (!release.context) /* a default stream of no context */
-        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!release.context) /* a default stream of no context, or nothing is initialised yet: the driver knows, but must not see memory of ours */
+        return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_CONTEXT : cuplug_driver_free_async(dptr, stream);
     if (!release.stream_id) /* not a stream: the driver says so, but must not see memory of ours */
         return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_HANDLE : cuplug_driver_free_async(dptr, stream);
     if (cuplug_core_free(dptr, &release, false, &result) == CUPLUG_FREED)
