@@ -78,6 +78,7 @@ struct cuplug_cache {
 CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block);
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release);
 int cuplug_cache_owns(void *self, CUdeviceptr pointer);
+bool cuplug_cache_find(void *self, CUdeviceptr pointer, CUdeviceptr *base);
 size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t free);
 size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *context);
 void cuplug_cache_context_shared(void *self, struct cuplug_context *context);

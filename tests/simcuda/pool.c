@@ -61,8 +61,8 @@ static void uncache(struct sim_alloc *a) {
     a->cached = false;
 }
 
-static void count(struct sim_pool *pool, size_t span, bool fresh) {
-    pool->used += span;
+static void count(struct sim_pool *pool, size_t size, size_t span, bool fresh) {
+    pool->used += size;
     if (fresh)
         pool->reserved += span;
     if (pool->used > pool->used_high)
@@ -110,13 +110,13 @@ struct sim_alloc *sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_
     a->ctx = NULL;
     a->freeing = false;
     a->id = ++sim.next_id;
-    count(pool, span, fresh);
+    count(pool, size, span, fresh);
     return a;
 }
 
 void sim_pool_free(struct sim_alloc *a, struct sim_stream *stream, struct sim_op *op) {
     struct sim_pool *pool = a->pool;
-    pool->used -= a->span;
+    pool->used -= a->size;
     a->freeing = false;
     a->cached = true;
     a->kind = SIM_POOL;
@@ -219,19 +219,30 @@ CUresult sim_cuMemPoolDestroy(CUmemoryPool handle) {
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
+/* The pool, for a call that is not safe while somebody captures. */
+static CUresult checked(CUmemoryPool handle, struct sim_pool **pool) {
+    struct sim_ctx *ctx;
+    *pool = sim_pool_check(handle);
+    if (!*pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    return sim_current(&ctx) == CUDA_SUCCESS ? sim_capture_guard(ctx) : CUDA_SUCCESS;
+}
+
 CUresult sim_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     sim_lock();
-    struct sim_pool *pool = sim_pool_check(handle);
-    if (pool)
+    struct sim_pool *pool;
+    CUresult r = checked(handle, &pool);
+    if (r == CUDA_SUCCESS)
         sim_pool_trim(pool, keep);
-    return sim_unlock_return(pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    return sim_unlock_return(r);
 }
 
 CUresult sim_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value) {
     sim_lock();
-    struct sim_pool *pool = sim_pool_check(handle);
-    if (!pool || !value)
-        return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
+    struct sim_pool *pool;
+    CUresult r = value ? checked(handle, &pool) : CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS)
+        return sim_unlock_return(r);
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
         pool->follow = *(int *)value;
@@ -245,10 +256,14 @@ CUresult sim_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
         pool->threshold = *(cuuint64_t *)value;
         break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* can only be reset */
+        if (*(cuuint64_t *)value)
+            return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
         pool->reserved_high = pool->reserved;
         break;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        if (*(cuuint64_t *)value)
+            return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
         pool->used_high = pool->used;
         break;
     default:
@@ -259,9 +274,10 @@ CUresult sim_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr
 
 CUresult sim_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value) {
     sim_lock();
-    struct sim_pool *pool = sim_pool_check(handle);
-    if (!pool || !value)
-        return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
+    struct sim_pool *pool;
+    CUresult r = value ? checked(handle, &pool) : CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS)
+        return sim_unlock_return(r);
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
         *(int *)value = pool->follow;
