@@ -13,7 +13,7 @@ static const struct {
     {"relaxed", cudaStreamCaptureModeRelaxed},
 };
 
-static void *made, *old_sync, *old_async, *old_managed;
+static void *made, *old_sync, *old_async, *old_managed, *old_large;
 static cudaEvent_t event;
 
 static void act_nothing(void) {
@@ -93,6 +93,14 @@ static void act_free(void) {
     say_rt(error);
     if (error == cudaSuccess)
         old_sync = NULL;
+}
+
+/* Enough that an allocator underneath would want to do something about it. */
+static void act_free_large(void) {
+    cudaError_t error = cudaFree(old_large);
+    say_rt(error);
+    if (error == cudaSuccess)
+        old_large = NULL;
 }
 
 static void act_mem_free(void) {
@@ -243,6 +251,7 @@ static const struct act {
     {"cudaMallocAsync(0), captured stream", act_async_zero_captured},
     {"cudaMallocAsync(SIZE_MAX), captured stream", act_async_huge_captured},
     {"cudaFree", act_free},
+    {"cudaFree, 65MiB", act_free_large},
     {"cudaFree, relaxed thread", act_free_exchanged},
     {"cudaFree(NULL)", act_free_null},
     {"cudaFree of nobody's", act_free_bad},
@@ -296,6 +305,7 @@ static void matrix(bool threaded) {
             old_sync = memory(MALLOC, 4096);
             old_async = memory(ASYNC, 4096);
             old_managed = memory(MANAGED, 4096);
+            old_large = memory(MALLOC, 65 * MIB);
             made = NULL;
             begin("%s, %s", modes[m].name, acts[a].name);
             NEED(cudaStreamBeginCapture(stream, modes[m].mode));
@@ -317,6 +327,7 @@ static void matrix(bool threaded) {
             drop(old_sync);
             drop(old_async);
             drop(old_managed);
+            drop(old_large);
         }
     }
 }

@@ -3,7 +3,6 @@
 A group that crashes or hangs is a line that says so and takes nothing else along. The differences that are meant are in the
 file `differences`; whatever else differs is a fault, and so is an entry there that makes no difference.
 """
-import fnmatch
 import os
 import pathlib
 import re
@@ -12,7 +11,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 HERE = pathlib.Path(__file__).resolve().parent
-ORACLE = HERE / "oracle.txt"
+ORACLE = pathlib.Path(os.environ.get("CONFORMANCE_ORACLE", HERE / "oracle.txt"))
 DIFFERENCES = HERE / "differences"
 SHOWN = 40
 
@@ -92,16 +91,17 @@ def by_name(lines):
 
 
 class Difference:
-    """backends | lines (a pattern) | the oracle's words => ours | why"""
+    """backends | lines (a regular expression) | the oracle's words => ours | why"""
 
     def __init__(self, text):
         self.text = text
-        backends, self.pattern, change, self.why = (part.strip() for part in text.split("|"))
+        backends, pattern, change, self.why = (part.strip() for part in text.split(" | "))
+        self.pattern = re.compile(pattern)
         self.backends = backends.split()
         self.old, self.new = (part.strip() for part in change.split("=>"))
 
     def applies(self, backend, name, outcome):
-        return backend in self.backends and fnmatch.fnmatchcase(name, self.pattern) and self.old in outcome
+        return backend in self.backends and self.pattern.fullmatch(name) and self.old in outcome
 
 
 def differences():

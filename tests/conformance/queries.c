@@ -63,58 +63,57 @@ static const struct {
     size_t width;
 } attributes[] = {
     {"context", CU_POINTER_ATTRIBUTE_CONTEXT, CONTEXT, 8},
-    {"memory type", CU_POINTER_ATTRIBUTE_MEMORY_TYPE, NUMBER, 4},
-    {"device pointer", CU_POINTER_ATTRIBUTE_DEVICE_POINTER, ADDRESS, 8},
-    {"host pointer", CU_POINTER_ATTRIBUTE_HOST_POINTER, ADDRESS, 8},
-    {"sync memops", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, NUMBER, 4},
-    {"buffer id", CU_POINTER_ATTRIBUTE_BUFFER_ID, ID, 8},
+    {"memory-type", CU_POINTER_ATTRIBUTE_MEMORY_TYPE, NUMBER, 4},
+    {"device-pointer", CU_POINTER_ATTRIBUTE_DEVICE_POINTER, ADDRESS, 8},
+    {"host-pointer", CU_POINTER_ATTRIBUTE_HOST_POINTER, ADDRESS, 8},
+    {"sync-memops", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, NUMBER, 4},
+    {"buffer-id", CU_POINTER_ATTRIBUTE_BUFFER_ID, ID, 8},
     {"managed", CU_POINTER_ATTRIBUTE_IS_MANAGED, NUMBER, 4},
     {"device", CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, NUMBER, 4},
-    {"ipc capable", CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, NUMBER, 4},
-    {"range start", CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, BASE, 8},
-    {"range size", CU_POINTER_ATTRIBUTE_RANGE_SIZE, BYTES, 8},
+    {"ipc-capable", CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, NUMBER, 4},
+    {"range-start", CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, BASE, 8},
+    {"range-size", CU_POINTER_ATTRIBUTE_RANGE_SIZE, BYTES, 8},
     {"mapped", CU_POINTER_ATTRIBUTE_MAPPED, NUMBER, 4},
-    {"handle types", CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, NUMBER, 8},
-    {"rdma capable", CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, NUMBER, 4},
+    {"handle-types", CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, NUMBER, 8},
+    {"rdma-capable", CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, NUMBER, 4},
     {"access", CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, NUMBER, 4},
     {"pool", CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, POOL, 8},
 };
 
-static void say_value(size_t which, uint64_t value, const struct subject *s) {
+static const char *value_of(size_t which, uint64_t value, const struct subject *s) {
+    static char text[32];
     void *as_pointer = (void *)(uintptr_t)value;
     CUmemoryPool default_pool = NULL;
     CUcontext current = NULL;
     switch (attributes[which].meaning) {
-    case NUMBER:
-        say("%lld", attributes[which].width == 4 ? (long long)(int32_t)value : (long long)value);
-        break;
     case ADDRESS:
-        say("%s", versus(as_pointer, s->p));
-        break;
+        return versus(as_pointer, s->p);
     case BASE:
-        say("%s", as_pointer == s->base ? "base" : versus(as_pointer, s->p));
-        break;
-    case BYTES:
-        if (value == s->size)
-            say("exact");
-        else
-            say("%llu", (unsigned long long)value);
-        break;
+        return as_pointer == s->base ? "base" : versus(as_pointer, s->p);
     case CONTEXT:
         NEED_CU(cuCtxGetCurrent(&current));
-        say("%s", !value ? "null" : as_pointer == (void *)current ? "current" : "other");
-        break;
+        return !value ? "null" : as_pointer == (void *)current ? "current" : "other";
     case ID:
-        say("%s", value ? "set" : "0");
-        break;
+        return value ? "set" : "0";
     case POOL:
         NEED_CU(cuDeviceGetDefaultMemPool(&default_pool, 0));
-        say("%s", !value                               ? "none"
-                  : as_pointer == (void *)own_pool     ? "own"
-                  : as_pointer == (void *)default_pool ? "default"
-                                                       : "other");
+        return !value                               ? "none"
+               : as_pointer == (void *)own_pool     ? "own"
+               : as_pointer == (void *)default_pool ? "default"
+                                                    : "other";
+    case BYTES:
+        if (value == s->size)
+            return "exact";
+        break;
+    case NUMBER:
         break;
     }
+    snprintf(text, sizeof text, "%lld", attributes[which].width == 4 ? (long long)(int32_t)value : (long long)value);
+    return text;
+}
+
+static void say_value(size_t which, uint64_t value, const struct subject *s) {
+    say("%s=%s", attributes[which].name, value_of(which, value, s));
 }
 
 void group_attributes(void) {
