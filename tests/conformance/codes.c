@@ -52,7 +52,7 @@ void group_nulls(void) {
     RT_CASE("cudaMemGetInfo(NULL)", cudaMemGetInfo(NULL, &value))
     RT_CASE("cudaMemGetInfo(,NULL)", cudaMemGetInfo(&value, NULL))
     RT_CASE("cudaPointerGetAttributes(NULL)", cudaPointerGetAttributes(NULL, block))
-    RT_CASE("cudaIpcGetMemHandle(NULL)", cudaIpcGetMemHandle(NULL, block))
+    /* cudaIpcGetMemHandle(NULL) crashes in the runtime. */
 
     CU_CASE("cuMemAlloc(NULL)", cuMemAlloc(NULL, 64))
     CU_CASE("cuMemAlloc(NULL,0)", cuMemAlloc(NULL, 0))
@@ -95,9 +95,10 @@ static size_t card(void) {
     return total;
 }
 
-/* In managed memory, more than the card is no error but a machine that swaps: never asked for. */
+/* In managed memory, more than the card is no error but a machine that swaps: never asked for. The graphs' memory takes all that
+ * there is before it refuses, and keeps it. */
 static bool reasonable(enum kind kind, size_t size) {
-    return (kind != MANAGED && kind != DRIVER_MANAGED) || size <= 4 * MIB || size > ((size_t)1 << 60);
+    return (kind != MANAGED && kind != DRIVER_MANAGED && kind != GRAPH) || size <= 4 * MIB || size > ((size_t)1 << 60);
 }
 
 void group_sizes(void) {
@@ -134,9 +135,11 @@ void group_sizes(void) {
             if (p != KEPT) {
                 cudaError_t freed = cudaFree(p);
                 say("free=%s", rt(freed));
-                cudaGetLastError();
             }
             end();
+            NEED(cudaDeviceSynchronize()); /* what a pool has too much goes back */
+            NEED(cudaDeviceGraphMemTrim(0));
+            cudaGetLastError();
         }
     }
     void *p = KEPT;
@@ -176,7 +179,7 @@ void group_pitches(void) {
     } huge[] = {{"width SIZE_MAX", SIZE_MAX, 1},
                 {"height SIZE_MAX", 100, SIZE_MAX},
                 {"2^32 x 2^32", (size_t)1 << 32, (size_t)1 << 32},
-                {"width 2^31", (size_t)1 << 31, 1},
+
                 {"height 0", 100, 0}};
     start();
     for (size_t i = 0; i < COUNT_OF(widths); i++) {

@@ -6,12 +6,12 @@
  */
 #include "conform.h"
 
-/* name, remarks: "cases" are independent of one another, "alone" looks at what the device has free */
+/* name, remarks: "cases" are independent of one another, "alone" asks for more than there is, or looks at what is free */
 #define GROUPS(GROUP)                                                                                                            \
     GROUP(nulls, "cases")                                                                                                        \
-    GROUP(sizes, "")                                                                                                             \
+    GROUP(sizes, "alone")                                                                                                        \
     GROUP(alignment, "")                                                                                                         \
-    GROUP(pitches, "")                                                                                                           \
+    GROUP(pitches, "alone")                                                                                                      \
     GROUP(pairs, "")                                                                                                             \
     GROUP(interiors, "")                                                                                                         \
     GROUP(foreign, "")                                                                                                           \
@@ -38,6 +38,7 @@
     GROUP(capture_thread, "")                                                                                                    \
     GROUP(capture_implicit, "")                                                                                                  \
     GROUP(graph_memory, "")                                                                                                      \
+    GROUP(waits, "")                                                                                                             \
     GROUP(order, "")                                                                                                             \
     GROUP(streams, "")                                                                                                           \
     GROUP(pools, "")                                                                                                             \

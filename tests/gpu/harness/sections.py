@@ -212,7 +212,7 @@ CONFORMANCE_SPECS = {None: None, "direct": "direct", "pool": "pool", "arena": "a
 def conformance_run(section, linkage, backend):
     """The lines of one run of the conformance program, and what was said on stderr."""
     env = conformance_lines.environment(section.build, None, CONFORMANCE_SPECS[backend])
-    return conformance_lines.all_lines(str(section.build / f"programs-gpu/conformance.{linkage}"), env, timeout=40, jobs=8)
+    return conformance_lines.all_lines(str(section.build / f"programs-gpu/conformance.{linkage}"), env, timeout=20, jobs=12)
 
 
 def build_conformance(section):
