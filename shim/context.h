@@ -32,6 +32,7 @@ struct cuplug_context {
     _Atomic int inside; /* driver calls of ours in it that are under way */
     _Atomic int retained; /* references to a primary context that were seen taken */
     _Atomic int attached; /* references that the program took with cuCtxAttach */
+    _Atomic int fault; /* CUresult: the lasting error that a driver call in it met; 0 for none */
     _Atomic uint64_t captures; /* the newest capture when the last call that may end it began */
     void *_Atomic cache[CUPLUG_STATS_BACKENDS]; /* what each backend keeps for it; the backend's to set */
     struct cuplug_context *next;
@@ -100,6 +101,15 @@ static inline bool cuplug_context_gone(const struct cuplug_context *context) {
 
 /* Is it there, once the calls that may be ending it are over? */
 bool cuplug_context_settled(const struct cuplug_context *context);
+
+/* What the driver answered to a call in this context (NULL is allowed), returned as it is. After a kernel's fault every call fails with the same
+ * error until the context ends; such an answer is kept, so that an allocation which needs no driver call does not hide it for good. */
+CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result);
+
+/* That error, CUDA_SUCCESS if none was met. Relaxed: it says nothing about other memory, and who misses it meets the error at the next call. */
+static inline CUresult cuplug_context_fault(const struct cuplug_context *context) {
+    return (CUresult)atomic_load_explicit(&context->fault, memory_order_relaxed);
+}
 
 /* Calls `visit` for every served context that is not gone. */
 void cuplug_context_each(void (*visit)(struct cuplug_context *context, void *arg), void *arg);

@@ -238,7 +238,7 @@ struct sim_knobs {
     int devices, driver;
     size_t memory;
     bool basic_managed; /* no concurrent managed access */
-    bool exit_crash, busy; /* busy: some call may be delayed, failed or logged */
+    bool exit_crash;
 };
 extern struct sim_knobs sim_knobs;
 void sim_knobs_load(void);
@@ -304,6 +304,7 @@ struct sim_alloc *sim_range_add(uintptr_t base, size_t size, enum sim_kind kind)
 void sim_range_remove(struct sim_alloc *alloc);
 struct sim_alloc *sim_range_find(uintptr_t address);
 struct sim_alloc *sim_range_overlap(uintptr_t address, size_t size);
+size_t sim_ranges_managed(void); /* bytes */
 
 /* vmm.c (locked) */
 bool sim_vmm_accessible(uintptr_t address, size_t size);
