@@ -360,7 +360,6 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     cuplug_unlock(&cache->lock);
     if (due && stream) {
         record(cache, &stream->fence, &stream->unrecorded, mark);
-        cuplug_fence_poll(&stream->fence); /* what only its own stream uses again nobody asks about, and a fault would never be seen */
         cuplug_lock(&cache->lock);
         stream->pins--;
         cuplug_unlock(&cache->lock);

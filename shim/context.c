@@ -246,6 +246,21 @@ CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result
     return result;
 }
 
+/* The legacy stream is there without being made. Not beside a capture, which it might spoil, nor where captures are not seen. */
+void cuplug_context_look(struct cuplug_context *context) {
+    atomic_store_explicit(&context->unasked, 0, memory_order_relaxed);
+    if (!cuplug_hooked || cuplug_exiting() || !cuplug_context_enter(context))
+        return;
+    if (cuplug_gate_enter()) {
+        if (cuplug_context_push(context)) {
+            cuplug_context_answered(context, cuplug_real.cuStreamQuery(CU_STREAM_LEGACY));
+            cuplug_context_pop();
+        }
+        cuplug_gate_leave();
+    }
+    cuplug_context_leave(context);
+}
+
 void cuplug_context_each(void (*visit)(struct cuplug_context *context, void *arg), void *arg) {
     struct cuplug_context *context = atomic_load_explicit(&contexts, memory_order_acquire);
 

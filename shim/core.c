@@ -222,8 +222,10 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
     CUPLUG_COUNT(record.backend, record.device, frees, 1);
     count_gone(&record);
     count_reserved(record.backend, record.device, -(int64_t)record.size);
-    if (record.context && record.backend != CUPLUG_BACKEND_DIRECT)
+    if (record.context && record.backend != CUPLUG_BACKEND_DIRECT) {
+        cuplug_context_freed(record.context);
         *result = cuplug_context_fault(record.context);
+    }
     return CUPLUG_FREED;
 }
 

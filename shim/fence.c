@@ -199,7 +199,10 @@ static bool query(struct cuplug_fence *fence, struct cuplug_context *context, ui
     bool held = atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number;
     CUevent event = held ? atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed) : NULL; /* NULL also where just forgotten */
 
-    return event && done(context, cuplug_real.cuEventQuery(event));
+    if (!event)
+        return false;
+    atomic_store_explicit(&context->unasked, 0, memory_order_relaxed);
+    return done(context, cuplug_real.cuEventQuery(event));
 }
 
 bool cuplug_fence_poll(struct cuplug_fence *fence) {

@@ -34,3 +34,24 @@ setup() {
     done
   done
 }
+
+@test "a fault is said by allocations and frees alike, soon, and by every call from then on until the context is reset" {
+  # Lost otherwise: the hour that goes by before somebody sees that a program computes nothing any more.
+  needs_sim "makes the device fault; the GPU run has a program with real ones"
+  local backend
+  without_shim faulted.link
+  assert_success
+  assert_equal "$(grep -c 'of 15 errors said soon: 15, said by every call from then on: 15, over after a reset: 15$' <<<"$output")" 16
+  assert_like_bare_driver faulted.link
+  BACKENDS="pool:free=wait pool:reuse=completed arena:size=64M managed:force=1"
+  assert_like_bare_driver faulted.link
+}
+
+@test "a free that waits says what went wrong meanwhile" {
+  needs_sim "makes the device fault"
+  local BACKENDS="direct"
+  assert_says "a free that waits: 700
+again: 700" faulted.link wait
+  with_shim pool:free=wait faulted.link wait
+  assert_line "a free that waits: 700"
+}

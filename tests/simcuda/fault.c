@@ -7,6 +7,8 @@
 /* A kernel that touches a wild address, or another error that a context keeps to its end. */
 CUresult simcuda_fault(CUcontext handle);
 CUresult simcuda_fault_with(CUcontext handle, CUresult error);
+/* The same, but as on the device no call says it before one comes upon it: a free, a query, a wait. May be called by a host function. */
+CUresult simcuda_fault_unseen(CUcontext handle, CUresult error);
 
 /* As SIMCUDA_FAIL, counted from now on; NULL: nothing fails any more. */
 void simcuda_fail(const char *items);
@@ -23,6 +25,15 @@ CUresult simcuda_fault_with(CUcontext handle, CUresult error) {
     CUresult r = sim_ctx_resolve(handle, &ctx);
     if (r == CUDA_SUCCESS)
         ctx->sticky = error;
+    return sim_unlock_return(r);
+}
+
+CUresult simcuda_fault_unseen(CUcontext handle, CUresult error) {
+    sim_lock();
+    struct sim_ctx *ctx;
+    CUresult r = sim_ctx_resolve(handle, &ctx);
+    if (r == CUDA_SUCCESS)
+        ctx->unseen = error;
     return sim_unlock_return(r);
 }
 

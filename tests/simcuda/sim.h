@@ -82,6 +82,7 @@ struct sim_ctx {
     unsigned flags, api_version;
     unsigned long long id;
     CUresult sticky;
+    CUresult unseen; /* a fault that no call has come upon yet: frees, queries and waits do, and make it sticky */
     int freeing;    /* frees that wait for the device; launches queue up behind them */
     int references; /* cuCtxAttach */
     struct sim_stream *legacy;
@@ -258,6 +259,7 @@ struct sim_stream *sim_stream_find_per_thread(struct sim_ctx *ctx, unsigned long
 void sim_stream_each(void (*visit)(struct sim_stream *, void *), void *arg);
 
 /* context.c (locked) */
+void sim_ctx_look(struct sim_ctx *ctx); /* comes upon a fault */
 CUresult sim_current(struct sim_ctx **ctx); /* the calling thread's, usable; sticky errors come back */
 CUresult sim_ctx_usable(struct sim_ctx *ctx);
 struct sim_ctx *sim_ctx_root(struct sim_ctx *ctx);                /* green → its primary */
