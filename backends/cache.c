@@ -65,7 +65,7 @@ static CUresult new_segment(struct cuplug_cache *cache, struct cuplug_context *c
         return CUDA_ERROR_INVALID_CONTEXT;
     if (relaxed)
         mode = cuplug_capture_relax();
-    result = cache->policy->segment(context, size, base);
+    result = cuplug_context_answered(context, cache->policy->segment(context, size, base));
     if (relaxed)
         cuplug_capture_restore(mode);
     cuplug_context_pop();
@@ -104,8 +104,7 @@ static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request 
         return result;
     CUPLUG_COUNT(backend, context->device, driver_allocs, 1);
     CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)size);
-    if (!add_segment(cache, request, base, size, block)) {
-        cuplug_real.cuMemFree_v2(base);
+    if (!add_segment(cache, request, base, size, block) && cuplug_context_answered(context, cuplug_real.cuMemFree_v2(base)) == CUDA_SUCCESS) {
         CUPLUG_COUNT(backend, context->device, driver_frees, 1);
         cuplug_cache_segment_gone(cache->policy, context, size);
     }
@@ -172,6 +171,8 @@ static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *r
     bool crowded;
 
     cuplug_cache_wait(cache);
+    if (cuplug_context_fault(request->context))
+        return cuplug_context_fault(request->context);
     *block = drain_and_take(cache, request, &crowded);
     if (*block)
         return CUDA_SUCCESS;
@@ -195,7 +196,7 @@ static bool hopeless(struct cuplug_cache *cache, struct cuplug_context *context,
     if (cache->policy->room) {
         answer = size > idle && size - idle > cache->policy->room(context);
     } else if (cuplug_context_push(context)) {
-        cuplug_real.cuMemGetInfo_v2(&free, &total);
+        cuplug_context_answered(context, cuplug_real.cuMemGetInfo_v2(&free, &total));
         cuplug_context_pop();
         answer = size > total || size > free + idle;
     }
@@ -223,6 +224,8 @@ static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *re
     bool crowded;
 
     cuplug_cache_poll(cache);
+    if (cuplug_context_fault(request->context))
+        return cuplug_context_fault(request->context);
     *block = drain_and_take(cache, request, &crowded);
     if (*block)
         return CUDA_SUCCESS;
@@ -289,9 +292,9 @@ static void record(struct cuplug_cache *cache, struct cuplug_fence *fence, struc
 }
 
 /* A block freed in the order of another context's stream, which none of our events can watch from here. Rare; the host waits. */
-static bool foreign_stream_done(CUstream stream) {
+static bool foreign_stream_done(struct cuplug_context *context, CUstream stream) {
     CUstreamCaptureMode mode = cuplug_capture_relax();
-    CUresult result = cuplug_real.cuStreamSynchronize(stream);
+    CUresult result = cuplug_context_answered(context, cuplug_real.cuStreamSynchronize(stream));
 
     cuplug_capture_restore(mode);
     return result == CUDA_SUCCESS;
@@ -334,7 +337,7 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     if (!cache)
         return CUDA_SUCCESS;
     if (release->kind == CUPLUG_ASYNC && release->context != block->context)
-        idle = foreign_stream_done(release->stream);
+        idle = foreign_stream_done(release->context, release->stream);
     cuplug_lock(&cache->lock);
     if (cache->context != block->context || cuplug_context_gone(block->context)) { /* its context ended just now */
         cuplug_unlock(&cache->lock);

@@ -49,6 +49,29 @@ struct cuplug_block cuplug_plugin_leave(struct cuplug_plugin_block *block) {
     return left;
 }
 
+struct cuplug_plugin_block *cuplug_plugin_stay(const struct cuplug_block *left) {
+    struct cuplug_plugin_block *block = cuplug_context_gone(left->context) ? NULL : cuplug_slab_take(&cuplug_plugin_slab);
+
+    if (!block)
+        return NULL;
+    block->address = left->pointer;
+    block->cookie = left->cookie;
+    block->size = left->size;
+    block->alignment = left->alignment;
+    block->context = left->context;
+    block->device = left->device;
+    block->kind = left->kind;
+    block->stream = left->stream;
+    block->stream_id = left->stream_id;
+    block->next = NULL;
+    if (cuplug_plugin_index_insert(&cuplug_plugin_index, block)) { /* handed out again all the same */
+        cuplug_slab_give(&cuplug_plugin_slab, block);
+        return NULL;
+    }
+    stream_blocks += block->kind == CUPLUG_ASYNC;
+    return block;
+}
+
 void cuplug_plugin_reserved(CUdevice device, int64_t by) {
     static _Atomic int64_t held[CUPLUG_STATS_DEVICES];
 
@@ -332,7 +355,10 @@ static size_t plugin_trim(void *self, CUdevice device, struct cuplug_context *co
     (void)self, (void)context;
     for (int effort = 0; effort < CUPLUG_PLUGIN_EFFORTS; effort++)
         given += cuplug_plugin_reclaim(device, (enum cuplug_plugin_effort)effort);
-    return cuplug_plugin_ops.trim ? cuplug_plugin_call_trim(device) : given;
+    if (cuplug_plugin_ops.trim)
+        given = cuplug_plugin_call_trim(device);
+    cuplug_plugin_reserved(device, 0);
+    return given;
 }
 
 static void plugin_context_shared(void *self, struct cuplug_context *context) {
@@ -373,7 +399,7 @@ static void plugin_context_lost(void *self, struct cuplug_context *context) {
         cuplug_self.depth++;
         cuplug_plugin_ops.context_lost(cuplug_plugin_self, context);
         cuplug_self.depth--;
-    } else {
+    } else if (cuplug_plugin_ops.alloc) { /* not before it was opened */
         atomic_store(&lost_memory, true);
     }
     cuplug_plugin_reserved(context->device, -(int64_t)loss.bytes);

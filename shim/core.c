@@ -56,6 +56,8 @@ int cuplug_core_route(const struct cuplug_context *context, bool async) {
         return CUPLUG_BACKEND_DIRECT;
     if (chosen != CUPLUG_BACKEND_DIRECT && cuplug_deepbind_native())
         return CUPLUG_BACKEND_DIRECT;
+    if (cuplug_context_fault(context)) /* the driver says so itself */
+        return CUPLUG_BACKEND_DIRECT;
     return chosen;
 }
 
@@ -179,6 +181,12 @@ static bool enter(int backend, const struct cuplug_block *block, uint64_t stream
     return true;
 }
 
+/* Once an error lasts, the driver is asked itself. If it serves after all, the error did not last. */
+static void answered_directly(struct cuplug_context *context, CUresult result) {
+    if (cuplug_context_answered(context, result) == CUDA_SUCCESS && cuplug_context_fault(context))
+        atomic_store_explicit(&context->fault, CUDA_SUCCESS, memory_order_relaxed);
+}
+
 /* Where the driver itself is asked, what other backends hold idle may make the difference. */
 static CUresult allocate(int backend, const struct cuplug_request *request, struct cuplug_block *block) {
     const struct cuplug_backend_ops *ops = cuplug_backend(backend);
@@ -186,6 +194,10 @@ static CUresult allocate(int backend, const struct cuplug_request *request, stru
 
     while (backend == CUPLUG_BACKEND_DIRECT && cuplug_core_retry(result, request->device, request->size))
         result = ops->alloc(cuplug_backend_self(backend), request, block);
+    if (backend == CUPLUG_BACKEND_DIRECT)
+        answered_directly(request->context, result);
+    else if (result != CUDA_SUCCESS && cuplug_context_fault(request->context)) /* met on the way */
+        result = cuplug_context_fault(request->context);
     return result;
 }
 
@@ -255,6 +267,13 @@ enum cuplug_whose cuplug_core_find(CUdeviceptr pointer, CUdeviceptr *base, struc
     return *base && cuplug_live_find(*base, record) && pointer - *base < record->size ? CUPLUG_A_BACKENDS : CUPLUG_NOBODYS;
 }
 
+/* What the driver would say of a pointer that is not an allocation. */
+static CUresult refusal(void) {
+    struct cuplug_context *context = cuplug_context_current();
+
+    return context && cuplug_context_fault(context) ? cuplug_context_fault(context) : CUDA_ERROR_INVALID_VALUE;
+}
+
 enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
     struct cuplug_record record;
     struct cuplug_block block;
@@ -264,7 +283,7 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
     if (!cuplug_live_remove(pointer, &record)) {
         if (fast || !cuplug_core_owned(pointer))
             return CUPLUG_NOT_OURS;
-        *result = CUDA_ERROR_INVALID_VALUE; /* the driver would free the whole segment */
+        *result = refusal(); /* the driver would free the whole segment */
         return CUPLUG_FREED;
     }
     block = (struct cuplug_block){
@@ -283,11 +302,16 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
     CUPLUG_COUNT(record.backend, record.device, frees, 1);
     count_gone(&record);
     count_reserved(record.backend, record.device, -(int64_t)record.size);
+    if (record.context && record.backend != CUPLUG_BACKEND_DIRECT) {
+        cuplug_context_freed(record.context);
+        *result = cuplug_context_fault(record.context);
+    }
     return CUPLUG_FREED;
 }
 
 uint64_t cuplug_core_stream_id(CUstream stream) {
     unsigned long long id = 0;
+    CUresult result;
 
     if (stream == CU_STREAM_LEGACY)
         return 1;
@@ -300,7 +324,11 @@ uint64_t cuplug_core_stream_id(CUstream stream) {
         return (uint64_t)stream; /* a destroyed stream's blocks leave it before its handle can come back */
     if (cuplug_capturing_stream(stream)) /* to ask would spoil the capture, in every mode (measured) */
         return 0;
-    return cuplug_real.cuStreamGetId(stream, &id) == CUDA_SUCCESS ? id + 2 : 0;
+    result = cuplug_real.cuStreamGetId(stream, &id);
+    if (result == CUDA_SUCCESS)
+        return id + 2;
+    cuplug_context_answered(cuplug_context_current(), result);
+    return 0;
 }
 
 struct dead_stream {

@@ -42,7 +42,7 @@ enum cuplug_freed {
     CUPLUG_NOT_OURS,  /* unknown: the caller passes it to the driver */
 };
 
-/* Frees a live pointer. release->kind says in which order. With `fast`, a record whose free needs the driver is left alone and not ours. */
+/* Frees a live pointer, also where *result is the error that its context keeps after a fault. release->kind says in which order. With `fast`, a record whose free needs the driver is left alone and not ours. */
 enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result);
 
 /* Does `pointer` lie in memory that a backend cuts allocations from? Then the driver must not be asked to free or share it. */

@@ -69,8 +69,10 @@ CUresult cuplug_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
         return result;
     }
     context = dptr && bytesize ? cuplug_context_current() : NULL;
-    if (!context) /* the driver has the exact answer */
-        return cuplug_real.cuMemAlloc_v2(dptr, bytesize);
+    if (!context) { /* the driver has the exact answer */
+        result = cuplug_real.cuMemAlloc_v2(dptr, bytesize);
+        return dptr ? cuplug_core_adopt(result, CUPLUG_SYNC, bytesize, NULL, dptr) : result;
+    }
     return alloc(cuplug_core_route(context, false), context, bytesize, dptr);
 }
 
@@ -234,8 +236,8 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
     release.context = context_of(stream);
     if (!release.context) /* a default stream of no context, or nothing is initialised yet: the driver knows, but must not see memory of ours */
         return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_CONTEXT : cuplug_driver_free_async(dptr, stream);
-    if (!release.stream_id) /* not a stream: the driver says so, but must not see memory of ours */
-        return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_HANDLE : cuplug_driver_free_async(dptr, stream);
+    if (!release.stream_id && cuplug_core_owned(dptr)) /* not a stream: the driver says so, but must not see memory of ours */
+        return cuplug_context_fault(release.context) ? cuplug_context_fault(release.context) : CUDA_ERROR_INVALID_HANDLE;
     if (cuplug_core_free(dptr, &release, false, &result) == CUPLUG_FREED)
         return result;
     return cuplug_driver_free_async(dptr, stream);

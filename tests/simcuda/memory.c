@@ -156,15 +156,13 @@ static struct sim_alloc *freeable(CUdeviceptr address) {
 }
 
 CUresult sim_cuMemFree_v2(CUdeviceptr address) {
-    if (!address)
-        return CUDA_SUCCESS;
     sim_lock();
-    struct sim_alloc *alloc = freeable(address);
+    struct sim_alloc *alloc = address ? freeable(address) : NULL;
     if (!alloc) {
         struct sim_ctx *current;
         CUresult r = sim_current(&current);
         bool sticky = r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_CONTEXT;
-        return sim_unlock_return(sticky ? r : CUDA_ERROR_INVALID_VALUE);
+        return sim_unlock_return(sticky ? r : address ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
     }
     struct sim_ctx *ctx = alloc->ctx ? alloc->ctx : sim.device[alloc->device].primary;
     CUresult r = ctx ? ctx->sticky : CUDA_SUCCESS;
@@ -177,7 +175,12 @@ CUresult sim_cuMemFree_v2(CUdeviceptr address) {
         ctx->freeing++;
         sim_ctx_drain(ctx);
         ctx->freeing--;
+        sim_ctx_look(ctx);
         pthread_cond_broadcast(&sim.done);
+        if (ctx->sticky) {
+            alloc->freeing = false;
+            return sim_unlock_return(ctx->sticky);
+        }
     }
     sim_alloc_end(alloc);
     return sim_unlock_return(CUDA_SUCCESS);
@@ -189,6 +192,7 @@ static CUresult allocate_from(CUdeviceptr *out, size_t size, struct sim_pool *po
     CUresult r = sim_stream_resolve(handle, &stream);
     if (r != CUDA_SUCCESS || size == 0)
         return sim_unlock_return(r);
+    sim_ctx_look(sim_ctx_root(stream->ctx)); /* the next call says it */
     if (!pool)
         pool = sim.device[stream->ctx->device].current_pool;
     if (stream->capture) {
