@@ -89,6 +89,8 @@ struct sim_alloc *sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_
     size_t span = span_of(size);
     struct sim_alloc *a = cached_block(pool, span, stream, false);
     bool fresh = !a;
+    if (!a && pool->props.maxSize && span > pool->props.maxSize - pool->reserved)
+        return NULL;
     if (!a)
         a = sim_pages_take(device, pool, size, 0);
     if (!a && sim_pool_reclaim(pool->device) > 0)
@@ -159,24 +161,12 @@ size_t sim_pool_reclaim(int device) {
     return before - sim.device[device].used_pages;
 }
 
-/* The primary context is gone, and with it all memory of the device's pools, live or not. */
-static void end_live(struct sim_pool *pool) {
-    struct sim_device *d = &sim.device[pool->device];
-    for (size_t i = 0; i < d->pages && pool->used > 0; i++) {
-        if (d->page[i].whole && d->page[i].whole->pool == pool && !d->page[i].whole->cached)
-            sim_pool_free(d->page[i].whole, NULL, NULL);
-        for (size_t u = 0; d->page[i].units && d->page[i].owner == pool && u < SIM_PAGE / SIM_UNIT; u++)
-            if (d->page[i].units[u] && !d->page[i].units[u]->cached)
-                sim_pool_free(d->page[i].units[u], NULL, NULL);
-    }
-}
-
+/* The primary context is gone. Live memory of the device's pools stays, as the pools are the device's. */
 void sim_pools_end_ctx(int device) {
     struct sim_device *d = &sim.device[device];
     for (struct sim_pool *pool = pools; pool; pool = pool->next) {
         if (!pool->live || pool->device != device)
             continue;
-        end_live(pool);
         sim_pool_trim(pool, 0);
         if (pool == d->default_pool)
             pool->threshold = 0;
@@ -197,7 +187,7 @@ CUresult sim_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props) {
         props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(props->location.id))
-        return CUDA_ERROR_INVALID_DEVICE;
+        return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     struct sim_pool *pool = new_pool(props->location.id);
     pool->props = *props;
@@ -313,7 +303,14 @@ CUresult sim_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map,
     sim_lock();
     struct sim_pool *pool = sim_pool_check(handle);
     sim_unlock();
-    return pool && (map || count_ == 0) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!pool || (!map && count_ > 0))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count_; i++) { /* its own device cannot lose it */
+        bool own = map[i].location.id == pool->device && map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && (own || !valid(map[i].location.id)))
+            return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location) {

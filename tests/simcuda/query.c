@@ -20,9 +20,9 @@ CUresult sim_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
     return sim_unlock_return(r);
 }
 
-/* A pool's memory is the device's, not a context's. */
+/* A pool's, a graph's or mapped memory is the device's, not a context's. */
 static struct sim_ctx *owner(const struct sim_alloc *alloc) {
-    if (alloc->kind == SIM_POOL)
+    if (alloc->kind == SIM_POOL || alloc->kind == SIM_GRAPH || alloc->kind == SIM_VMM)
         return NULL;
     return alloc->ctx ? alloc->ctx : sim.device[alloc->device].primary;
 }
@@ -88,7 +88,7 @@ static CUresult attribute_of(void *data, CUpointer_attribute attribute, struct s
         *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *(CUmemoryPool *)data = (CUmemoryPool)alloc->pool;
+        *(CUmemoryPool *)data = alloc->kind == SIM_POOL ? (CUmemoryPool)alloc->pool : NULL;
         break;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
         *(size_t *)data = page(alloc->base + alloc->span + SIM_PAGE - 1) - page(alloc->base);
@@ -136,7 +136,8 @@ CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CU
     return sim_unlock_return(r);
 }
 
-/* What is said of memory that nobody knows, which is no error: nothing but zeros, and the host's pointer that it may be; of its extent, nothing. */
+/* What is said of memory that nobody knows, which is no error: nothing but zeros, and the host's pointer that it may be; of its
+ * extent, nothing. */
 static void stranger(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
         return;

@@ -335,6 +335,7 @@ CUresult sim_capture_fence(struct sim_ctx *ctx);          /* context fences: wor
 CUresult sim_capture_identity(struct sim_stream *stream); /* cuStreamGetId of a capturing stream: harmful in every mode */
 CUresult sim_capture_sync(struct sim_stream *stream);     /* a synchronising call on one stream */
 CUresult sim_capture_implicit(struct sim_stream *stream); /* legacy work while a blocking stream captures */
+CUresult sim_capture_beside(struct sim_stream *stream);   /* stream-ordered memory on a stream that does not capture */
 CUresult sim_capture_add(struct sim_stream *stream, const struct sim_work *work, struct sim_node **node);
 CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event, bool external);
 CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event, bool external, bool *handled);
