@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 HERE = pathlib.Path(__file__).resolve().parent
 ORACLE = pathlib.Path(os.environ.get("CONFORMANCE_ORACLE", HERE / "oracle.txt"))
 DIFFERENCES = HERE / "differences"
+MOST_DIFFERENCES = 20
 SHOWN = 40
 
 
@@ -91,43 +92,60 @@ def by_name(lines):
 
 
 class Difference:
-    """backends | lines (a regular expression) | the oracle's words => ours | why"""
+    """An entry: its backends and why they differ, then where: "lines", a regular expression for their names; "oracle", one for what is said
+    there; "ours", what is said instead. The last three may come several times."""
 
     def __init__(self, text):
-        self.text = text
-        backends, pattern, change, self.why = (part.strip() for part in text.split(" | "))
-        self.pattern = re.compile(pattern)
-        self.backends = backends.split()
-        self.old, self.new = (part.strip() for part in change.split("=>"))
+        head, *rest = (part.split(": ", 1) for part in text.splitlines())
+        why, *rest = rest
+        if head[0] != "backends" or why[0] != "why" or [field for field, _ in rest] != ["lines", "oracle", "ours"] * (len(rest) // 3):
+            raise ValueError(f"{DIFFERENCES}: an entry is backends, why, and lines, oracle and ours, perhaps several times:\n{text}")
+        self.backends = head[1].split()
+        self.changes = [Change(*(value for _, value in rest[i:i + 3])) for i in range(0, len(rest), 3)]
 
-    def applies(self, backend, name, outcome):
-        return backend in self.backends and self.pattern.fullmatch(name) and self.old in outcome
+
+class Change:
+    def __init__(self, lines, oracle, ours):
+        self.lines, self.oracle, self.ours = re.compile(lines), re.compile(oracle), ours
+
+    def apply(self, name, outcome):
+        return self.oracle.sub(self.ours, outcome, count=1) if self.lines.fullmatch(name) else outcome
 
 
 def differences():
     if not DIFFERENCES.exists():
         return []
-    lines = DIFFERENCES.read_text().splitlines()
-    return [Difference(line) for line in lines if line.strip() and not line.startswith("#")]
+    text = re.sub(r"^#.*\n", "", DIFFERENCES.read_text(), flags=re.M)
+    entries = [Difference(part.strip()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+    if len(entries) > MOST_DIFFERENCES:
+        raise ValueError(f"{DIFFERENCES}: {len(entries)} entries, at most {MOST_DIFFERENCES} are meant")
+    return entries
+
+
+def expected_lines(backend, oracle):
+    """The oracle's outcomes with the differences of this backend, and the changes that made none."""
+    expected = by_name(oracle)
+    changes = [change for entry in differences() if backend in entry.backends for change in entry.changes]
+    idle = []
+    for change in changes:
+        changed = {name: change.apply(name, outcome) for name, outcome in expected.items()}
+        if changed == expected:
+            idle.append(change)
+        expected = changed
+    return expected, idle
 
 
 def compare(backend, oracle, lines):
     """What is wrong with the lines of a run under this backend (None: without the shim), in words; nothing if they are right."""
-    expected, actual, listed = by_name(oracle), by_name(lines), differences()
-    used, wrong = set(), []
+    expected, idle = expected_lines(backend, oracle)
+    actual, wrong = by_name(lines), []
     for name, outcome in expected.items():
-        for number, entry in enumerate(listed):
-            if entry.applies(backend, name, outcome):
-                outcome = outcome.replace(entry.old, entry.new)
-                used.add(number)
         if name not in actual:
             wrong.append(f"{name}: missing, expected: {outcome}")
         elif actual[name] != outcome:
             wrong.append(f"{name}:\n  expected {outcome}\n  got      {actual[name]}")
     wrong += [f"{name}: not in the oracle: {outcome}" for name, outcome in actual.items() if name not in expected]
-    wrong += [f"differences: nothing differs: {entry.text}" for number, entry in enumerate(listed)
-              if backend in entry.backends and number not in used]
-    return wrong
+    return wrong + [f"differences: no line is changed by: {change.lines.pattern}: {change.oracle.pattern}" for change in idle]
 
 
 def read_oracle():

@@ -241,7 +241,7 @@ static void life_of(cudaMemPool_t pool, enum kind kind, const char *name) {
     LINE("both freed, used", "%llu MiB", number(pool, USED) / MIB);
     NEED(cudaStreamSynchronize(stream));
     LINE("then a synchronisation, used", "%llu", number(pool, USED));
-    LINE("then a synchronisation, reserved", "%llu", number(pool, RESERVED));
+    LINE("then a synchronisation, all given back", "%s", yes_no(number(pool, RESERVED) == 0));
     LINE("used's high mark stays", "%llu MiB", number(pool, USED_HIGH) / MIB);
     LINE("high mark set to 1", "%s", rt((high = 1, cudaMemPoolSetAttribute(pool, USED_HIGH, &high))));
     LINE("high mark set to 0", "%s", rt((high = 0, cudaMemPoolSetAttribute(pool, USED_HIGH, &high))));
@@ -260,7 +260,7 @@ static void life_of(cudaMemPool_t pool, enum kind kind, const char *name) {
     LINE("trim to 2^40", "%s", rt(cudaMemPoolTrimTo(pool, (size_t)1 << 40)));
     LINE("reserved stays", "%s", yes_no(number(pool, RESERVED) >= size));
     LINE("trim to 0", "%s", rt(cudaMemPoolTrimTo(pool, 0)));
-    LINE("reserved then", "%llu", number(pool, RESERVED));
+    LINE("all given back then", "%s", yes_no(number(pool, RESERVED) == 0));
     p = memory(kind, size);
     LINE("a block in use, trim to 0", "%s", rt(cudaMemPoolTrimTo(pool, 0)));
     LINE("a block in use, reserved covers it", "%s", yes_no(number(pool, RESERVED) >= size));
