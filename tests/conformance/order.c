@@ -31,19 +31,22 @@ static const char *waited(void) {
     return yes_no(yes);
 }
 
-/* The old owner's late write must not be seen by the new owner. */
+/* The old owner's late write must not be seen by the new owner. Blocks so large that an allocator would want them back at once.
+ */
 static void recycled(enum kind kind, enum way way, cudaStream_t next, const char *name) {
-    void *old = memory(kind, SIZE), *copy[4];
+    const size_t size = 40 * MIB;
+    void *old = memory(kind, size);
+    char *copy[3];
     occupy(stream, MS);
-    NEED(cudaMemsetAsync(old, 0x11, SIZE, stream));
+    NEED(cudaMemsetAsync(old, 0x11, size, stream));
     struct outcome freed = give(way, old);
     bool intact = true;
     for (size_t i = 0; i < COUNT_OF(copy); i++) {
-        NEED(kind == ASYNC ? cudaMallocAsync(&copy[i], SIZE, next) : cudaMalloc(&copy[i], SIZE));
-        NEED(cudaMemsetAsync(copy[i], 0x22, SIZE, next));
+        NEED(kind == ASYNC ? cudaMallocAsync((void **)&copy[i], size, next) : cudaMalloc((void **)&copy[i], size));
+        NEED(cudaMemsetAsync(copy[i], 0x22, size, next));
     }
     for (size_t i = 0; i < COUNT_OF(copy); i++)
-        intact &= holds(copy[i], 0x22, SIZE);
+        intact &= holds(copy[i], 0x22, SIZE) && holds(copy[i] + size - SIZE, 0x22, SIZE);
     line(name, "%s, new owner's data intact: %s", worked(freed) ? "freed" : "refused", yes_no(intact));
     for (size_t i = 0; i < COUNT_OF(copy); i++)
         drop(copy[i]);
