@@ -206,12 +206,9 @@ def plugins(section):
     compare_all(section, cases, at_once=3)
 
 
-CONFORMANCE_SPECS = {None: None, "direct": "direct", "pool": "pool", "arena": "arena:size=4G", "managed": "managed:max=1G"}
-
-
 def conformance_run(section, linkage, backend):
     """The lines of one run of the conformance program, and what was said on stderr."""
-    env = conformance_lines.environment(section.build, None, CONFORMANCE_SPECS[backend])
+    env = conformance_lines.environment(section.build, None, backend)
     return conformance_lines.all_lines(str(section.build / f"programs-gpu/conformance.{linkage}"), env, timeout=20, jobs=12)
 
 
@@ -227,7 +224,7 @@ def write_oracle(section):
     """This driver's own lines become the oracle, if they come twice, and of the static runtime too; all are left in $OUT."""
     if not build_conformance(section):
         return
-    runs = {name: conformance_run(section, linkage, None)[0]
+    runs = {name: conformance_run(section, linkage, conformance_lines.BARE)[0]
             for name, linkage in (("first run", "shared"), ("second run", "shared"), ("static runtime", "static"))}
     oracle = runs["first run"]
     text = "\n".join(oracle) + "\n"
@@ -248,7 +245,7 @@ def conformance(section):
         return
     oracle = conformance_lines.read_oracle()
     for linkage in ("shared", "static"):
-        for backend in CONFORMANCE_SPECS:
+        for backend in conformance_lines.SPECS:
             found, said = conformance_run(section, linkage, backend)
             wrong = conformance_lines.compare(backend, oracle, found)
             name = f"{linkage} runtime, {backend or NATIVE}"
