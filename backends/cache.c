@@ -43,6 +43,18 @@ static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct c
     return block;
 }
 
+/* Counts an allocation that was taken. The lock is held. */
+static void count_ordered(struct cuplug_cache *cache, const struct cuplug_request *request) {
+    struct cuplug_ordered *ordered = &cache->ordered;
+
+    if (request->kind != CUPLUG_ASYNC || cache->context != request->context)
+        return;
+    ordered->any = true;
+    ordered->now += request->size;
+    if (ordered->now > ordered->high)
+        ordered->high = ordered->now;
+}
+
 /* The same after moving over what the fences have passed. *crowded: so much is still waiting that a device wait beats new memory. */
 static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, const struct cuplug_request *request, bool *crowded) {
     struct cuplug_heap_block *block;
@@ -257,9 +269,12 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
         wanted.alignment = CUPLUG_CACHE_PAGE;
     cuplug_lock(&cache->lock);
     taken = take(cache, &wanted);
+    if (taken)
+        count_ordered(cache, request);
     cuplug_unlock(&cache->lock);
-    if (!taken)
-        result = miss(cache, &wanted, &taken);
+    if (taken)
+        goto out;
+    result = miss(cache, &wanted, &taken);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted.alignment > alignment) { /* rather off a page than waited for, or not at all: nobody promised one */
         wanted.alignment = alignment;
         taken = drain_and_take(cache, &wanted, &crowded);
@@ -270,6 +285,10 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
         result = out_of_memory(cache, &wanted, &taken);
     if (result != CUDA_SUCCESS)
         return result;
+    cuplug_lock(&cache->lock);
+    count_ordered(cache, request);
+    cuplug_unlock(&cache->lock);
+out:
     block->pointer = taken->address;
     block->cookie = taken;
     return CUDA_SUCCESS;
@@ -344,6 +363,8 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
         return CUDA_SUCCESS;
     }
     cache->live_bytes -= freed->size;
+    if (block->kind == CUPLUG_ASYNC)
+        cache->ordered.now -= block->size;
     if (idle && cuplug_fence_passed(&cache->fence, freed->mark)) {
         /* cudaFree of stream-ordered memory waits for nothing: the program has seen to its own use, and the use before that is over. */
         cuplug_heap_give(&cache->heap, &cache->ready, freed);

@@ -36,6 +36,7 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
     cuplug_lock(&cache->lock); /* a thread that frees into the former context may still look */
     cache->context = context;
     cache->policy = policy;
+    cache->ordered = (struct cuplug_ordered){0};
     cuplug_heap_init(&cache->heap);
     cuplug_fence_init(&cache->fence, context, NULL, policy->backend);
     cuplug_unlock(&cache->lock);
@@ -51,6 +52,8 @@ struct question {
     CUdevice device;
     CUdeviceptr pointer, base;
     size_t bytes;
+    struct cuplug_ordered ordered;
+    bool forget;
     int found;
 };
 
@@ -94,6 +97,28 @@ bool cuplug_cache_find(void *self, CUdeviceptr pointer, CUdeviceptr *base) {
     cuplug_context_each(find, &question);
     *base = question.base;
     return question.found;
+}
+
+static void add_ordered(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+
+    if (!cache || context->device != question->device)
+        return;
+    cuplug_lock(&cache->lock);
+    if (question->forget)
+        cache->ordered.high = cache->ordered.now;
+    question->ordered.any |= cache->ordered.any;
+    question->ordered.now += cache->ordered.now;
+    question->ordered.high += cache->ordered.high;
+    cuplug_unlock(&cache->lock);
+}
+
+void cuplug_cache_ordered(void *self, CUdevice device, bool forget, struct cuplug_ordered *ordered) {
+    struct question question = {.policy = self, .device = device, .forget = forget};
+
+    cuplug_context_each(add_ordered, &question);
+    *ordered = question.ordered;
 }
 
 static void add_idle(struct cuplug_context *context, void *arg) {

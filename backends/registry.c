@@ -41,6 +41,13 @@ bool cuplug_backend_locate(int number, CUdeviceptr pointer, CUdeviceptr *base) {
     }
 }
 
+bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cuplug_ordered *ordered) {
+    if (number != CUPLUG_BACKEND_POOL && number != CUPLUG_BACKEND_ARENA && number != CUPLUG_BACKEND_MANAGED)
+        return false;
+    cuplug_cache_ordered(selves[number], device, forget, ordered);
+    return true;
+}
+
 int cuplug_backend_choose(const char *spec) {
     const char *options;
     size_t length;

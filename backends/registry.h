@@ -22,6 +22,16 @@ void *cuplug_backend_self(int number);
  * known. Never so with direct, whose allocations the driver can tell apart itself. */
 bool cuplug_backend_locate(int number, CUdeviceptr pointer, CUdeviceptr *base);
 
+/* Stream-ordered allocations: bytes now, the most so far, and whether there ever were any. */
+struct cuplug_ordered {
+    size_t now, high;
+    bool any;
+};
+
+/* What the backend has of them on the device, if it counts them itself (the caching ones do, under the lock that they hold anyway); else false.
+ * `forget`: from now on the most so far is what there is now. */
+bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cuplug_ordered *ordered);
+
 /* A plugin's own cuMemFree, in a call that must not wait for the device: made later (plugin_later.c). */
 CUresult cuplug_plugin_free_later(CUdeviceptr pointer);
 

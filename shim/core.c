@@ -18,10 +18,9 @@ static _Atomic uint32_t thread_count;
 /* By device: the stream-ordered memory. All relaxed: figures, and a choice that may come into force a little later. */
 enum { OWN_POOL = 1, SHARED_POOL = 2 };
 static struct {
-    _Atomic uint32_t aside;         /* why it is the driver's */
-    _Atomic bool served;            /* a backend's at some time */
-    _Atomic size_t used, used_high; /* bytes that backends serve */
-    _Atomic size_t reserved_high;   /* as far as somebody asked */
+    _Atomic uint32_t aside;       /* why it is the driver's */
+    _Atomic size_t reserved_high; /* as far as somebody asked */
+    _Atomic size_t now, high;     /* bytes, for a backend that does not count them itself */
 } ordered[CUPLUG_STATS_DEVICES];
 
 void cuplug_core_init(void) {
@@ -88,40 +87,50 @@ static void raise_to(_Atomic size_t *high, size_t now) {
 static void count_ordered(int backend, int kind, CUdevice device, int64_t size) {
     size_t now;
 
-    if (kind != CUPLUG_ASYNC || backend == CUPLUG_BACKEND_DIRECT || !known(device))
+    if (backend != CUPLUG_BACKEND_PLUGIN || kind != CUPLUG_ASYNC || !known(device))
         return;
-    now = atomic_fetch_add_explicit(&ordered[device].used, (size_t)size, memory_order_relaxed) + (size_t)size;
-    if (size > 0) {
-        raise_to(&ordered[device].used_high, now);
-        atomic_store_explicit(&ordered[device].served, true, memory_order_relaxed);
-    }
+    now = atomic_fetch_add_explicit(&ordered[device].now, (size_t)size, memory_order_relaxed) + (size_t)size;
+    if (size > 0)
+        raise_to(&ordered[device].high, now);
+}
+
+/* `forget` the most so far. False if there never were any. */
+static bool ordered_on(CUdevice device, bool forget, struct cuplug_ordered *answer) {
+    if (cuplug_backend_ordered(chosen, device, forget, answer))
+        return answer->any;
+    answer->now = atomic_load_explicit(&ordered[device].now, memory_order_relaxed);
+    if (forget)
+        atomic_store_explicit(&ordered[device].high, answer->now, memory_order_relaxed);
+    answer->high = atomic_load_explicit(&ordered[device].high, memory_order_relaxed);
+    return answer->high > 0;
 }
 
 /* Idle memory is any allocation's, and so the pool's, too. */
 bool cuplug_core_pool_usage(CUdevice device, struct cuplug_usage *usage) {
+    struct cuplug_ordered there;
     struct cuplug_context *context;
 
-    if (!known(device) || !atomic_load_explicit(&ordered[device].served, memory_order_relaxed))
+    if (!known(device) || !ordered_on(device, false, &there))
         return false;
     context = cuplug_context_current();
     if (!context || context->device != device)
         context = cuplug_context_primary(device);
-    usage->used = atomic_load_explicit(&ordered[device].used, memory_order_relaxed);
-    usage->reserved = usage->used + (context ? cuplug_core_available(context, 0) : 0);
-    raise_to(&ordered[device].reserved_high, usage->reserved);
-    usage->used_high = atomic_load_explicit(&ordered[device].used_high, memory_order_relaxed);
-    raise_to(&ordered[device].reserved_high, usage->used_high);
+    usage->used = there.now;
+    usage->used_high = there.high;
+    usage->reserved = there.now + (context ? cuplug_core_available(context, 0) : 0);
+    raise_to(&ordered[device].reserved_high, usage->reserved > there.high ? usage->reserved : there.high);
     usage->reserved_high = atomic_load_explicit(&ordered[device].reserved_high, memory_order_relaxed);
     return true;
 }
 
 void cuplug_core_pool_forget_high(CUdevice device, bool used) {
+    struct cuplug_ordered there;
     struct cuplug_usage usage;
 
     if (!cuplug_core_pool_usage(device, &usage))
         return;
     if (used)
-        atomic_store_explicit(&ordered[device].used_high, usage.used, memory_order_relaxed);
+        ordered_on(device, true, &there);
     else
         atomic_store_explicit(&ordered[device].reserved_high, usage.reserved, memory_order_relaxed);
 }

@@ -256,10 +256,14 @@ CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
 }
 
 CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+    struct cuplug_record record;
+    CUdeviceptr base;
+
     /* The handle of a block inside a segment would open as the segment's first bytes: a wrong address in the importer. Refused instead. */
     if (cuplug_on() && cuplug_core_owned(dptr)) {
-        cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: memory of this backend cannot be shared with another process yet; "
-                                    "use CUPLUG_BACKEND=direct for this program");
+        if (pHandle && cuplug_core_find(dptr, &base, &record) == CUPLUG_A_BACKENDS)
+            cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: memory of this backend cannot be shared with another process yet; "
+                                        "use CUPLUG_BACKEND=direct for this program");
         return CUDA_ERROR_INVALID_VALUE;
     }
     return cuplug_real.cuIpcGetMemHandle(pHandle, dptr);

@@ -25,7 +25,6 @@ CUresult cuplug_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
                             unsigned long long flags) {
     bool on = cuplug_on();
     CUresult result = cuplug_real.cuMemCreate(handle, size, prop, flags);
-
     bool counts = on && prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 
     while (counts && again(on, result, prop->location.id, size))
@@ -75,7 +74,6 @@ static void count(bool on, CUresult result, const CUDA_ARRAY3D_DESCRIPTOR *array
 CUresult cuplug_cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray) {
     bool on = cuplug_on();
     CUresult result = cuplug_real.cuArrayCreate_v2(pHandle, pAllocateArray);
-
     CUDA_ARRAY3D_DESCRIPTOR array = {0};
 
     while (again(on, result, on ? here() : -1, 0))

@@ -5,7 +5,6 @@
  */
 #include "driver_api.h"
 
-#include "capture.h"
 #include "config/options.h"
 #include "core.h"
 #include "init.h"
@@ -37,8 +36,8 @@ CUresult cuplug_cuMemGetInfo(size_t *free, size_t *total) {
     context = cuplug_context_current();
     if (!context)
         return result;
-    *free = cuplug_core_available(context,
-                                  *free); /* what a backend holds idle is free to the program, what it will not take is not */
+    /* What a backend holds idle is free to the program, what it will not take is not. */
+    *free = cuplug_core_available(context, *free);
     if (total)
         all = *total;
     else
@@ -49,13 +48,9 @@ CUresult cuplug_cuMemGetInfo(size_t *free, size_t *total) {
 }
 
 static CUmemoryPool default_pool(CUdevice device) {
-    CUstreamCaptureMode mode = cuplug_capture_relax();
     CUmemoryPool pool = NULL;
 
-    if (cuplug_real.cuDeviceGetDefaultMemPool(&pool, device) != CUDA_SUCCESS)
-        pool = NULL;
-    cuplug_capture_restore(mode);
-    return pool;
+    return cuplug_real.cuDeviceGetDefaultMemPool(&pool, device) == CUDA_SUCCESS ? pool : NULL;
 }
 
 /* What the driver knows of the segment only. The rest (where it is, what may be done with it) holds for every part of it. */

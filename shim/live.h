@@ -16,14 +16,14 @@ struct cuplug_context;
 /* One live allocation: 40 bytes, 48 with the pointer that is its key. */
 struct cuplug_record {
     uint64_t size : 48; /* bytes */
-    uint64_t kind : 7;  /* enum cuplug_kind */
-    uint64_t sync_memops : 1; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as the program set it */
+    uint64_t kind : 8;  /* enum cuplug_kind */
     uint64_t backend : 8;
     void *cookie; /* the backend's own */
     struct cuplug_context *context;
     uint64_t stream;        /* identity of the stream it was allocated on, 0 if none */
     uint64_t sequence : 56; /* n-th allocation of the process */
-    uint64_t device : 8;
+    uint64_t device : 7;
+    uint64_t sync_memops : 1; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as the program set it */
 };
 
 /* What entering a record came to. */

@@ -83,7 +83,6 @@ $(addprefix $(programs_dir)/driver_kinds.,$(reaches)): $(programs_dir)/driver_ki
 
 $(programs_dir)/hook_ways: tests/programs/hook_ways.c shim/hooks.def $(libcuda) $(cudart_shared) | $(programs_dir)
 	$(CC) $(program_cflags) $< -Wl,--no-as-needed $(libcuda) $(cudart_shared) $(system_libs) -o $@
-$(programs_dir)/null_arguments.link: shim/hooks.def
 
 # Programs and libraries that are about the loader.
 $(addprefix $(programs_dir)/,$(plain_programs)): $(programs_dir)/%: tests/programs/%.c | $(programs_dir)

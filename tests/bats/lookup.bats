@@ -56,20 +56,3 @@ fake_without() {
     count "$backend" "$backend" driver_kinds.deep2 malloc
   done
 }
-
-@test "every function of the table is reached by every way: linked, dlsym, cuGetProcAddress in all forms, the runtime's entry points (C9)" {
-  # Lost otherwise: calls that nobody sees. Made from the table, so a new row is tried as soon as it is there.
-  local driver out=$BATS_TEST_TMPDIR
-  needs_own_processor "reads addresses of this machine's build"
-  for driver in 13000 12020 11080; do
-    DRIVER_PATH=$BUILD/sim
-    without_shim SIMCUDA_DRIVER=$driver hook_ways
-    echo "$output" >"$out/bare"
-    assert_equal "$status $stderr" "0 "
-    with_shim pool SIMCUDA_DRIVER=$driver hook_ways
-    echo "$output" >"$out/shim"
-    assert_equal "$status $stderr" "0 "
-    run "$PYTHON" "$ROOT/tests/bats/helpers/hooks.py" "$ROOT/shim/hooks.def" "$SHIM" "$out/bare" "$out/shim" $([ $driver -ne 13000 ] || echo exact)
-    assert_output ""
-  done
-}

@@ -81,8 +81,10 @@ NO_RESULT(cuStreamBeginCapture_v2)
 NO_RESULT(cuStreamBeginCapture_v2_ptsz)
 NULLS(cuStreamBeginCaptureToGraph, SAY(cuStreamBeginCaptureToGraph(stream, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED)))
 NULLS(cuStreamBeginCaptureToGraph_ptsz, SAY(cuStreamBeginCaptureToGraph_ptsz(stream, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED)))
-NULLS(cuStreamEndCapture, SAY(cuStreamEndCapture(stream, NULL)), SAY(cuStreamEndCapture(stream, &graph)))
-NULLS(cuStreamEndCapture_ptsz, SAY(cuStreamEndCapture_ptsz(stream, NULL)))
+NULLS(cuStreamEndCapture, SAY(cuStreamEndCapture(stream, NULL)), SAY(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED)),
+      SAY(cuStreamEndCapture(stream, NULL)), SAY(cuStreamEndCapture(stream, &graph)))
+NULLS(cuStreamEndCapture_ptsz, SAY(cuStreamEndCapture_ptsz(stream, NULL)), SAY(cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_RELAXED)),
+      SAY(cuStreamEndCapture_ptsz(NULL, NULL)), SAY(cuStreamEndCapture_ptsz(NULL, &graph)))
 
 static const struct {
     void (*body)(void);
