@@ -37,7 +37,7 @@ static long long figure(const char *name) {
     return cuplug_get_stat && cuplug_get_stat(name, -1, &value) == 0 ? value : -1;
 }
 
-static bool serves(const char *backend) {
+static inline bool serves(const char *backend) {
     const char *name = cuplug_get_backend ? cuplug_get_backend() : NULL;
     return name && strcmp(name, backend) == 0;
 }
@@ -101,7 +101,7 @@ static int with_each_failure(void (*run)(const char *item, void *arg), void *arg
     return failures;
 }
 
-static size_t resident_bytes(void) {
+static inline size_t resident_bytes(void) {
     FILE *file = fopen("/proc/self/statm", "r");
     size_t total = 0, resident = 0;
     if (file && fscanf(file, "%zu %zu", &total, &resident) != 2)
