@@ -33,8 +33,6 @@ $(out)/%.shared: $(here)/programs/%.cu $(headers) | $(out)
 $(out)/%.per_thread: $(here)/programs/%.cu $(headers) | $(out)
 	$(NVCC) $(NVCCFLAGS) --default-stream per-thread -o $@ $<
 
-$(out)/kernel_fault.static: private NVCCFLAGS += -lcuda
-
 $(out)/runtime_vectors.13: $(here)/programs/runtime_vectors.c | $(out)
 	$(CC) -O2 -Wall -Wextra -I$(toolkit)/include -o $@ $< -L$(toolkit)/lib64 -lcudart -Wl,-rpath,$(toolkit)/lib64 -ldl -lpthread
 

@@ -7,7 +7,6 @@
 
 #include <cassert>
 #include <cstring>
-#include <cuda.h>
 #include <unistd.h>
 
 enum { SOON = 200 /* rounds */ };
@@ -113,7 +112,7 @@ int main(int argc, char **argv) {
     same &= cudaMallocAsync(&p, 4096, stream) == expected;
     same &= cudaFree(live[0]) == expected && cudaFree(live[0]) == expected && cudaFree((void *)0x1234) == expected;
     same &= cudaFreeAsync(live[1], stream) == expected && cudaFree(live[2]) == expected;
-    same &= cuMemFree((CUdeviceptr)live[3]) == (CUresult)expected && cudaDeviceSynchronize() == expected;
+    same &= cudaFree(live[3]) == expected && cudaDeviceSynchronize() == expected;
     printf("said by every call from then on: %s\n", yes_no(same));
     cudaGetLastError();
     printf("kept as the last error once: %s\n", yes_no(cudaMalloc(&p, 4096) == expected && cudaGetLastError() == expected && cudaGetLastError() == cudaSuccess));

@@ -15,7 +15,7 @@
 #define CHECK(call) check((int)(call), #call, __LINE__)
 enum { THREADS = 2, STREAMS = 4, ROUNDS = 400, BLOCK = 256 };
 
-static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+static const char ptx[] = ".version 7.0\n.target sm_75\n.address_size 64\n"
                           ".visible .entry mix(.param .u64 out, .param .u64 a, .param .u64 b, .param .u32 n)\n{\n"
                           ".reg .pred %p<2>;\n.reg .b32 %r<12>;\n.reg .b64 %d<10>;\n"
                           "ld.param.u64 %d1, [out];\nld.param.u64 %d2, [a];\nld.param.u64 %d3, [b];\nld.param.u32 %r1, [n];\n"
@@ -121,6 +121,7 @@ int main(int argc, char **argv) {
     *(void **)&load = dlsym(driver, "cuModuleLoadData");
     *(void **)&function = dlsym(driver, "cuModuleGetFunction");
     *(void **)&launch = dlsym(driver, "cuLaunchKernel");
+    CHECK(!load || !function || !launch);
     CHECK(cudaRuntimeGetVersion(&version));
     CHECK(argc < 2 || atoi(argv[1]) != version / 1000);
     CHECK(cudaFree(0));
