@@ -82,6 +82,8 @@ size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context 
     bool found, freed;
     uint64_t base;
 
+    if (atomic_load(&cache->fence.byte))
+        cuplug_fence_synchronise(&cache->fence);
     while (cuplug_context_enter(context)) {
         cuplug_lock(&cache->lock);
         found = cache->context == context && cuplug_heap_remove(&cache->heap, &cache->ready, &base, &size);

@@ -88,12 +88,16 @@ static bool exists(const struct cuplug_request *request, CUdeviceptr pointer) {
     struct cuplug_record record;
     CUdeviceptr base = 0;
     size_t size = 0;
+    CUresult result;
     bool known;
 
     if (!atomic_load_explicit(&lost_memory, memory_order_relaxed) || !cuplug_context_push(request->context))
         return true;
-    known = cuplug_real.cuMemGetAddressRange_v2(&base, &size, pointer) == CUDA_SUCCESS && pointer - base + request->size <= size;
+    result = cuplug_real.cuMemGetAddressRange_v2(&base, &size, pointer);
     cuplug_context_pop();
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE && result != CUDA_ERROR_NOT_FOUND)
+        return true; /* that says nothing about the address */
+    known = result == CUDA_SUCCESS && pointer - base + request->size <= size;
     return known && !(cuplug_live_find(base, &record) && record.backend != CUPLUG_BACKEND_PLUGIN);
 }
 

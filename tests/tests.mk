@@ -46,7 +46,7 @@ programs := $(addprefix $(programs_dir)/, \
 # Allocator libraries, built as a user would: with the installed header only.
 cxx              := $(shell command -v $(CXX) 2>/dev/null)
 allocators_dir   := $(programs_dir)/allocators
-allocators       := $(addprefix $(allocators_dir)/,example.so plain.so eager.so checker.so faulty.so other_abi.so small_table.so needs.so \
+allocators       := $(addprefix $(allocators_dir)/,example.so passing.so plain.so eager.so checker.so faulty.so other_abi.so small_table.so needs.so \
                       $(if $(cxx),thrower.so))
 allocator_cflags  = -isystem $(CUDA_INC) -isystem $(BUILD)/include $(CFLAGS) $(LDFLAGS) -fPIC -shared -MMD -MP -MF $@.d -MT $@
 

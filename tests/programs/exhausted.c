@@ -45,7 +45,7 @@ static const struct {
     cudaError_t (*take)(void **memory);
     bool ordered;
 } kinds[] = {
-    {"malloc", take_malloc, false},       {"small", take_small, false}, {"async", take_async, true},
+    {"malloc", take_malloc, false},      {"small", take_small, false}, {"async", take_async, true},
     {"from pool", take_from_pool, true}, {"pitch", take_pitch, false}, {"3d", take_3d, false},
 };
 

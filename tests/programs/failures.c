@@ -1,8 +1,8 @@
 /*
- * Lets each driver call fail in turn under every kind of allocation, free and reuse. Whatever fails, the program gets a pointer to
- * memory that works and is known, or an error and no pointer; afterwards everything can be freed, nothing is left in the driver,
- * and nothing is counted as live. "rounds": ten thousand rounds of one such failure leave no memory behind, on the host either.
- * Run with SIMCUDA_MEMORY=96M.
+ * Lets each driver call fail in turn under every kind of allocation, free and reuse. Whatever fails, the program gets a pointer
+ * to memory that works and is known, or an error and no pointer; afterwards everything can be freed, nothing is left in the
+ * driver, and nothing is counted as live. "rounds": ten thousand rounds of one such failure leave no memory behind, on the host
+ * either. Run with SIMCUDA_MEMORY=96M.
  */
 #include "driver.h"
 #include "failures.h"
@@ -67,8 +67,7 @@ static void give_all(CUstream stream) {
 
 /* --- what is under test: work that may be prepared, the part in which calls fail, what is to be done afterwards ----- */
 
-static void nothing(void) {
-}
+static void nothing(void) {}
 
 static void warm(void) {
     take(64 * KIB);
@@ -180,6 +179,12 @@ static void beside_a_capture(void) {
     give_all(NULL);
 }
 
+/* More than what the records of frees bring back. */
+static void all_beside_a_capture(void) {
+    take(86 * MIB);
+    give_all(NULL);
+}
+
 static void end_capture(void) {
     CUgraph graph = NULL;
     if (cuStreamEndCapture(first, &graph) == CUDA_SUCCESS && graph)
@@ -200,6 +205,7 @@ static const struct test {
     {"pitched, managed, from a pool", warm, other_kinds, nothing},
     {"memory given back", pieces, trim, nothing},
     {"beside a capture", capture, beside_a_capture, end_capture},
+    {"all memory beside a capture", capture, all_beside_a_capture, end_capture},
 };
 
 /* --- before and after ------------------------------------------------------------------------------------------------ */
@@ -239,7 +245,8 @@ static void use_all(void) {
     for (int i = 0; i < MOST; i++) {
         size_t part = held[i].size < 1000 ? held[i].size : 1000;
         if (held[i].memory && !held[i].uncertain)
-            expect(!wrong_on_device(held[i].memory, i + 1, part) && !wrong_on_device(held[i].memory + held[i].size - part, i + 1, part),
+            expect(!wrong_on_device(held[i].memory, i + 1, part) &&
+                       !wrong_on_device(held[i].memory + held[i].size - part, i + 1, part),
                    "memory that does not work");
     }
 }
@@ -248,7 +255,8 @@ static void free_all(void) {
     for (int i = 0; i < MOST; i++) {
         CUdeviceptr memory = held[i].memory;
         CUresult result = memory ? cuMemFree(memory) : CUDA_SUCCESS;
-        expect(result == CUDA_SUCCESS || (held[i].uncertain && result == CUDA_ERROR_INVALID_VALUE), "a free: error %d", (int)result);
+        expect(result == CUDA_SUCCESS || (held[i].uncertain && result == CUDA_ERROR_INVALID_VALUE), "a free: error %d",
+               (int)result);
         expect(!memory || cuMemFree(memory) != CUDA_SUCCESS, "a second free succeeds");
         held[i].memory = 0;
         held[i].uncertain = false;
@@ -258,7 +266,8 @@ static void free_all(void) {
 static void settle(void) {
     tidy_thread();
     take(4096); /* where an error seemed to last, the driver now shows that it does not */
-    expect(figure("live_blocks") < 0 || (figure("live_blocks") >= live(false) && figure("live_blocks") <= live(false) + live(true)),
+    expect(figure("live_blocks") < 0 ||
+               (figure("live_blocks") >= live(false) && figure("live_blocks") <= live(false) + live(true)),
            "%lld blocks counted as live, and %d or %d are", figure("live_blocks"), live(false), live(false) + live(true));
     use_all();
     free_all();

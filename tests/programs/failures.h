@@ -1,7 +1,7 @@
 /*
- * For programs that let each driver call fail in turn. What is under test runs once untouched, to see which calls of the simulated
- * driver it makes (its own, the runtime's, the shim's), and then again for each of them: with the first, the second … call of it
- * failing, and with all of them, as out of memory, as a fault that lasts, and as two errors that mean less.
+ * For programs that let each driver call fail in turn. What is under test runs once untouched, to see which calls of the
+ * simulated driver it makes (its own, the runtime's, the shim's), and then again for each of them: with the first, the second …
+ * call of it failing, and with all of them, as out of memory, as a fault that lasts, and as two errors that mean less.
  */
 #ifndef CUPLUG_TEST_FAILURES_H
 #define CUPLUG_TEST_FAILURES_H

@@ -10,7 +10,7 @@
 
 static void *held[MOST];
 static cudaStream_t stream;
-static bool earlier; /* there is an error that the program has not read … */
+static bool earlier;        /* there is an error that the program has not read … */
 static cudaError_t pending; /* … this one */
 
 /* Before a call: no error is kept, or one of the program's own. */
@@ -31,7 +31,8 @@ static cudaError_t said(cudaError_t result, const char *call) {
 }
 
 static void keep(cudaError_t result, void *memory, const char *call) {
-    expect((result == cudaSuccess) == (memory != NULL), "%s: %s, and %s", call, cudaGetErrorName(result), memory ? "a pointer" : "no pointer");
+    expect((result == cudaSuccess) == (memory != NULL), "%s: %s, and %s", call, cudaGetErrorName(result),
+           memory ? "a pointer" : "no pointer");
     for (size_t i = 0; i < MOST && memory; i++)
         if (!held[i] || held[i] == memory) {
             held[i] = memory;
@@ -46,7 +47,8 @@ static void give_all(bool ordered) {
         if (!held[i])
             continue;
         clean();
-        if (ordered ? said(cudaFreeAsync(held[i], stream), "cudaFreeAsync") == cudaSuccess : said(cudaFree(held[i]), "cudaFree") == cudaSuccess)
+        if (ordered ? said(cudaFreeAsync(held[i], stream), "cudaFreeAsync") == cudaSuccess
+                    : said(cudaFree(held[i]), "cudaFree") == cudaSuccess)
             held[i] = NULL;
     }
 }

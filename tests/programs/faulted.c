@@ -15,11 +15,21 @@ static CUdevice device;
 static CUstream stream;
 
 static const CUresult lasting[] = {
-    CUDA_ERROR_ECC_UNCORRECTABLE,     CUDA_ERROR_NVLINK_UNCORRECTABLE, CUDA_ERROR_CONTAINED,
-    CUDA_ERROR_ILLEGAL_ADDRESS,       CUDA_ERROR_LAUNCH_TIMEOUT,       CUDA_ERROR_ASSERT,
-    CUDA_ERROR_HARDWARE_STACK_ERROR,  CUDA_ERROR_ILLEGAL_INSTRUCTION,  CUDA_ERROR_MISALIGNED_ADDRESS,
-    CUDA_ERROR_INVALID_ADDRESS_SPACE, CUDA_ERROR_INVALID_PC,           CUDA_ERROR_LAUNCH_FAILED,
-    CUDA_ERROR_TENSOR_MEMORY_LEAK,    CUDA_ERROR_MPS_CLIENT_TERMINATED, CUDA_ERROR_EXTERNAL_DEVICE,
+    CUDA_ERROR_ECC_UNCORRECTABLE,
+    CUDA_ERROR_NVLINK_UNCORRECTABLE,
+    CUDA_ERROR_CONTAINED,
+    CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUDA_ERROR_LAUNCH_TIMEOUT,
+    CUDA_ERROR_ASSERT,
+    CUDA_ERROR_HARDWARE_STACK_ERROR,
+    CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    CUDA_ERROR_MISALIGNED_ADDRESS,
+    CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    CUDA_ERROR_INVALID_PC,
+    CUDA_ERROR_LAUNCH_FAILED,
+    CUDA_ERROR_TENSOR_MEMORY_LEAK,
+    CUDA_ERROR_MPS_CLIENT_TERMINATED,
+    CUDA_ERROR_EXTERNAL_DEVICE,
 };
 
 /* Each: what the calls that the program looks at say in one round. */
@@ -109,7 +119,8 @@ static void all_errors(size_t way, bool unseen) {
         same += afterwards(lasting[i], live);
         CU(cuDevicePrimaryCtxReset(device));
         context = use_primary(0);
-        alive += cuMemAlloc(&memory, 64 * KIB) == CUDA_SUCCESS && wrong_on_device(memory, cuMemsetD8(memory, 3, 64 * KIB) ? -1 : 3, 64 * KIB) == 0 &&
+        alive += cuMemAlloc(&memory, 64 * KIB) == CUDA_SUCCESS &&
+                 wrong_on_device(memory, cuMemsetD8(memory, 3, 64 * KIB) ? -1 : 3, 64 * KIB) == 0 &&
                  cuMemFree(memory) == CUDA_SUCCESS;
         CU(cuDevicePrimaryCtxReset(device));
     }

@@ -1,6 +1,6 @@
 /*
- * A library as NCCL is one: opened RTLD_LOCAL, it finds the driver itself, holds a mutex of its own around calls for virtual memory,
- * and makes them from several threads, for memory of the device and of the host. plugin_run("2") says how many threads.
+ * A library as NCCL is one: opened RTLD_LOCAL, it finds the driver itself, holds a mutex of its own around calls for virtual
+ * memory, and makes them from several threads, for memory of the device and of the host. plugin_run("2") says how many threads.
  */
 #include "program.h"
 #include <cuda.h>
@@ -8,18 +8,18 @@
 
 #define ROUNDS 50
 #define SIZE (4 * MIB)
-#define CALLS                                                                                                                              \
-    X(cuInit)                                                                                                                              \
-    X(cuDevicePrimaryCtxRetain)                                                                                                            \
-    X(cuCtxSetCurrent)                                                                                                                     \
-    X(cuMemCreate)                                                                                                                         \
-    X(cuMemAddressReserve)                                                                                                                 \
-    X(cuMemMap)                                                                                                                            \
-    X(cuMemSetAccess)                                                                                                                      \
-    X(cuMemUnmap)                                                                                                                          \
-    X(cuMemRelease)                                                                                                                        \
-    X(cuMemAddressFree)                                                                                                                    \
-    X(cuMemAlloc)                                                                                                                          \
+#define CALLS                                                                                                                    \
+    X(cuInit)                                                                                                                    \
+    X(cuDevicePrimaryCtxRetain)                                                                                                  \
+    X(cuCtxSetCurrent)                                                                                                           \
+    X(cuMemCreate)                                                                                                               \
+    X(cuMemAddressReserve)                                                                                                       \
+    X(cuMemMap)                                                                                                                  \
+    X(cuMemSetAccess)                                                                                                            \
+    X(cuMemUnmap)                                                                                                                \
+    X(cuMemRelease)                                                                                                              \
+    X(cuMemAddressFree)                                                                                                          \
+    X(cuMemAlloc)                                                                                                                \
     X(cuMemFree)
 
 #define X(call) static __typeof__(call) *p_##call;
@@ -38,7 +38,8 @@ static bool map_once(CUmemLocationType place) {
     bool fine;
     if (p_cuMemCreate(&handle, SIZE, &what, 0) != CUDA_SUCCESS)
         return place != CU_MEM_LOCATION_TYPE_DEVICE; /* a driver may not have it for the host */
-    fine = p_cuMemAddressReserve(&address, SIZE, 0, 0, 0) == CUDA_SUCCESS && p_cuMemMap(address, SIZE, 0, handle, 0) == CUDA_SUCCESS &&
+    fine = p_cuMemAddressReserve(&address, SIZE, 0, 0, 0) == CUDA_SUCCESS &&
+           p_cuMemMap(address, SIZE, 0, handle, 0) == CUDA_SUCCESS &&
            p_cuMemSetAccess(address, SIZE, &access, 1) == CUDA_SUCCESS && p_cuMemUnmap(address, SIZE) == CUDA_SUCCESS;
     return p_cuMemRelease(handle) == CUDA_SUCCESS && p_cuMemAddressFree(address, SIZE) == CUDA_SUCCESS && fine;
 }
@@ -64,9 +65,9 @@ int plugin_run(const char *threads) {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
     int count = atoi(threads);
 #define STRING(x) #x
-#define X(call)                                                                                                                            \
-    *(void **)&p_##call = driver ? dlsym(driver, STRING(call)) : NULL;                                                                     \
-    if (!p_##call)                                                                                                                         \
+#define X(call)                                                                                                                  \
+    *(void **)&p_##call = driver ? dlsym(driver, STRING(call)) : NULL;                                                           \
+    if (!p_##call)                                                                                                               \
         die("no " #call);
     CALLS
 #undef X

@@ -79,15 +79,19 @@ static const struct {
     const char *name;
     void *(*take)(void);
 } allocations[] = {
-    {"cudaMalloc", take_malloc},        {"cudaMallocManaged", take_managed}, {"cudaMallocAsync", take_async},
-    {"cudaMallocFromPoolAsync", take_from_pool}, {"cudaMallocPitch", take_pitch},     {"graph", take_graph},
+    {"cudaMalloc", take_malloc},     {"cudaMallocManaged", take_managed},
+    {"cudaMallocAsync", take_async}, {"cudaMallocFromPoolAsync", take_from_pool},
+    {"cudaMallocPitch", take_pitch}, {"graph", take_graph},
 };
 
 static const struct {
     const char *name;
     int (*give)(void *memory);
 } frees[] = {
-    {"cudaFree", by_cudaFree}, {"cudaFreeAsync", by_cudaFreeAsync}, {"cuMemFree", by_cuMemFree}, {"cuMemFreeAsync", by_cuMemFreeAsync},
+    {"cudaFree", by_cudaFree},
+    {"cudaFreeAsync", by_cudaFreeAsync},
+    {"cuMemFree", by_cuMemFree},
+    {"cuMemFreeAsync", by_cuMemFreeAsync},
 };
 
 int main(int argc, char **argv) {

@@ -206,6 +206,26 @@ def plugins(section):
     compare_all(section, cases, at_once=3)
 
 
+def errors(section):
+    """What a program hears after a kernel's fault: the same as on the bare driver, or the same soon."""
+    compare_all(section, [
+        Case(f"a kernel's fault ({fault}), {way}", (f"{section.build}/gpu/kernel_fault.static", fault, way), timeout=40)
+        for fault in ("wild", "assert", "trap", "misaligned") for way in ("allocations", "frees", "large", "stream", "crossed")
+    ], at_once=6)
+
+
+def runtimes(section):
+    """Programs of older toolkits, on today's driver."""
+    cases = []
+    for major in ("11", "12", "13"):
+        program = section.build / f"gpu/runtime_vectors.{major}"
+        if program.exists():
+            cases.append(Case(f"vectors with the runtime of CUDA {major}", (str(program), major)))
+        else:
+            section.skipped(f"the runtime of CUDA {major}", "not here: run tests/gpu/prepare first and bring .gpu along")
+    compare_all(section, cases, at_once=3)
+
+
 def conformance_run(section, linkage, backend):
     """The lines of one run of the conformance program, and what was said on stderr."""
     env = conformance_lines.environment(section.build, None, backend)
@@ -264,6 +284,8 @@ SECTIONS = {
     "programs": (programs, 120, None),
     "correctness": (correctness, 90, None),
     "faults": (faults, 90, None),
+    "errors": (errors, 120, None),
+    "runtimes": (runtimes, 90, None),
     "torch": (python_section(TORCH), 300, "torch"),
     "bats": (bats, 400, None),
     "counter": (counter, 200, "torch"),
@@ -274,4 +296,5 @@ SECTIONS = {
     "plugins": (plugins, 300, None),
     "conformance": (conformance, 240, None),
 }
-PHASES = (("programs",), ("correctness",), ("faults",), ("conformance",), ("torch",), ("counter", "cupy", "jax", "numba", "pluggable"), ("bats", "plugins"))
+PHASES = (("programs",), ("correctness",), ("faults",), ("conformance",), ("errors", "runtimes"), ("torch",),
+          ("counter", "cupy", "jax", "numba", "pluggable"), ("bats", "plugins"))
