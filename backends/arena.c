@@ -12,13 +12,13 @@
 static struct cuplug_policy policy;
 static _Atomic uint64_t told; /* devices, a bit each, that could not reserve and were said so */
 
-static size_t device_free(const struct cuplug_context *context) {
+static size_t device_free(struct cuplug_context *context) {
     size_t free = 0, total = 0;
 
     if (cuplug_context_push(context)) {
         CUstreamCaptureMode mode = cuplug_capture_relax();
 
-        cuplug_real.cuMemGetInfo_v2(&free, &total);
+        cuplug_context_answered(context, cuplug_real.cuMemGetInfo_v2(&free, &total));
         cuplug_capture_restore(mode);
         cuplug_context_pop();
     }
@@ -32,8 +32,8 @@ static size_t whole(size_t free) {
     return size.percent ? (free / 100 * size.value) & ~(CUPLUG_CACHE_PAGE - 1) : size.value & ~(CUPLUG_CACHE_GRAIN - 1);
 }
 
-static void complain(const struct cuplug_context *context, size_t size) {
-    if (cuplug_cache_first(&told, context->device))
+static void complain(struct cuplug_context *context, size_t size) {
+    if (!cuplug_context_fault(context) && cuplug_cache_first(&told, context->device))
         cuplug_log(CUPLUG_LOG_ERROR, "%s: device %d cannot reserve %zu MiB (%zu MiB are free); allocations fail there", cuplug_options.backend,
                    context->device, size >> 20, device_free(context) >> 20);
 }

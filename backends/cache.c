@@ -43,6 +43,18 @@ static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct c
     return block;
 }
 
+/* Counts an allocation that was taken. The lock is held. */
+static void count_ordered(struct cuplug_cache *cache, const struct cuplug_request *request) {
+    struct cuplug_ordered *ordered = &cache->ordered;
+
+    if (request->kind != CUPLUG_ASYNC || cache->context != request->context)
+        return;
+    ordered->any = true;
+    ordered->now += request->size;
+    if (ordered->now > ordered->high)
+        ordered->high = ordered->now;
+}
+
 /* The same after moving over what the fences have passed. *crowded: so much is still waiting that a device wait beats new memory. */
 static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, const struct cuplug_request *request, bool *crowded) {
     struct cuplug_heap_block *block;
@@ -65,7 +77,7 @@ static CUresult new_segment(struct cuplug_cache *cache, struct cuplug_context *c
         return CUDA_ERROR_INVALID_CONTEXT;
     if (relaxed)
         mode = cuplug_capture_relax();
-    result = cache->policy->segment(context, size, base);
+    result = cuplug_context_answered(context, cache->policy->segment(context, size, base));
     if (relaxed)
         cuplug_capture_restore(mode);
     cuplug_context_pop();
@@ -104,8 +116,7 @@ static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request 
         return result;
     CUPLUG_COUNT(backend, context->device, driver_allocs, 1);
     CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)size);
-    if (!add_segment(cache, request, base, size, block)) {
-        cuplug_real.cuMemFree_v2(base);
+    if (!add_segment(cache, request, base, size, block) && cuplug_context_answered(context, cuplug_real.cuMemFree_v2(base)) == CUDA_SUCCESS) {
         CUPLUG_COUNT(backend, context->device, driver_frees, 1);
         cuplug_cache_segment_gone(cache->policy, context, size);
     }
@@ -172,6 +183,8 @@ static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *r
     bool crowded;
 
     cuplug_cache_wait(cache);
+    if (cuplug_context_fault(request->context))
+        return cuplug_context_fault(request->context);
     *block = drain_and_take(cache, request, &crowded);
     if (*block)
         return CUDA_SUCCESS;
@@ -195,7 +208,7 @@ static bool hopeless(struct cuplug_cache *cache, struct cuplug_context *context,
     if (cache->policy->room) {
         answer = size > idle && size - idle > cache->policy->room(context);
     } else if (cuplug_context_push(context)) {
-        cuplug_real.cuMemGetInfo_v2(&free, &total);
+        cuplug_context_answered(context, cuplug_real.cuMemGetInfo_v2(&free, &total));
         cuplug_context_pop();
         answer = size > total || size > free + idle;
     }
@@ -223,6 +236,8 @@ static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *re
     bool crowded;
 
     cuplug_cache_poll(cache);
+    if (cuplug_context_fault(request->context))
+        return cuplug_context_fault(request->context);
     *block = drain_and_take(cache, request, &crowded);
     if (*block)
         return CUDA_SUCCESS;
@@ -254,9 +269,12 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
         wanted.alignment = CUPLUG_CACHE_PAGE;
     cuplug_lock(&cache->lock);
     taken = take(cache, &wanted);
+    if (taken)
+        count_ordered(cache, request);
     cuplug_unlock(&cache->lock);
-    if (!taken)
-        result = miss(cache, &wanted, &taken);
+    if (taken)
+        goto out;
+    result = miss(cache, &wanted, &taken);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted.alignment > alignment) { /* rather off a page than waited for, or not at all: nobody promised one */
         wanted.alignment = alignment;
         taken = drain_and_take(cache, &wanted, &crowded);
@@ -267,6 +285,10 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
         result = out_of_memory(cache, &wanted, &taken);
     if (result != CUDA_SUCCESS)
         return result;
+    cuplug_lock(&cache->lock);
+    count_ordered(cache, request);
+    cuplug_unlock(&cache->lock);
+out:
     block->pointer = taken->address;
     block->cookie = taken;
     return CUDA_SUCCESS;
@@ -289,9 +311,9 @@ static void record(struct cuplug_cache *cache, struct cuplug_fence *fence, struc
 }
 
 /* A block freed in the order of another context's stream, which none of our events can watch from here. Rare; the host waits. */
-static bool foreign_stream_done(CUstream stream) {
+static bool foreign_stream_done(struct cuplug_context *context, CUstream stream) {
     CUstreamCaptureMode mode = cuplug_capture_relax();
-    CUresult result = cuplug_real.cuStreamSynchronize(stream);
+    CUresult result = cuplug_context_answered(context, cuplug_real.cuStreamSynchronize(stream));
 
     cuplug_capture_restore(mode);
     return result == CUDA_SUCCESS;
@@ -334,13 +356,15 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     if (!cache)
         return CUDA_SUCCESS;
     if (release->kind == CUPLUG_ASYNC && release->context != block->context)
-        idle = foreign_stream_done(release->stream);
+        idle = foreign_stream_done(release->context, release->stream);
     cuplug_lock(&cache->lock);
     if (cache->context != block->context || cuplug_context_gone(block->context)) { /* its context ended just now */
         cuplug_unlock(&cache->lock);
         return CUDA_SUCCESS;
     }
     cache->live_bytes -= freed->size;
+    if (block->kind == CUPLUG_ASYNC)
+        cache->ordered.now -= block->size;
     if (idle && cuplug_fence_passed(&cache->fence, freed->mark)) {
         /* cudaFree of stream-ordered memory waits for nothing: the program has seen to its own use, and the use before that is over. */
         cuplug_heap_give(&cache->heap, &cache->ready, freed);

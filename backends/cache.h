@@ -18,6 +18,7 @@
 
 #include "cuplug_backend.h"
 #include "heap.h"
+#include "registry.h"
 
 #define CUPLUG_CACHE_GRAIN ((size_t)512)      /* the driver's own spacing */
 #define CUPLUG_CACHE_PAGE ((size_t)2 << 20)   /* what the driver hands out device memory in */
@@ -67,6 +68,7 @@ struct cuplug_cache {
     struct cuplug_fence fence;
     struct cuplug_debt unrecorded; /* waiting and not covered by a record */
     size_t live_bytes;
+    struct cuplug_ordered ordered; /* as the program asked */
     bool tight; /* memory was out once: record every free */
     _Atomic bool reserving; /* policy->keeps: a thread asks the driver for the one segment */
     struct cuplug_cache_stream *streams;
@@ -78,6 +80,8 @@ struct cuplug_cache {
 CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block);
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release);
 int cuplug_cache_owns(void *self, CUdeviceptr pointer);
+bool cuplug_cache_find(void *self, CUdeviceptr pointer, CUdeviceptr *base);
+void cuplug_cache_ordered(void *self, CUdevice device, bool forget, struct cuplug_ordered *ordered);
 size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t free);
 size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *context);
 void cuplug_cache_context_shared(void *self, struct cuplug_context *context);

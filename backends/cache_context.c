@@ -36,6 +36,7 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
     cuplug_lock(&cache->lock); /* a thread that frees into the former context may still look */
     cache->context = context;
     cache->policy = policy;
+    cache->ordered = (struct cuplug_ordered){0};
     cuplug_heap_init(&cache->heap);
     cuplug_fence_init(&cache->fence, context, NULL, policy->backend);
     cuplug_unlock(&cache->lock);
@@ -49,8 +50,10 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
 struct question {
     const struct cuplug_policy *policy;
     CUdevice device;
-    CUdeviceptr pointer;
+    CUdeviceptr pointer, base;
     size_t bytes;
+    struct cuplug_ordered ordered;
+    bool forget;
     int found;
 };
 
@@ -70,6 +73,52 @@ int cuplug_cache_owns(void *self, CUdeviceptr pointer) {
 
     cuplug_context_each(own, &question);
     return question.found;
+}
+
+static void find(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+    struct cuplug_segment *segment;
+
+    if (!cache || question->found)
+        return;
+    cuplug_lock(&cache->lock);
+    segment = cuplug_heap_segment_of(&cache->heap, question->pointer);
+    if (segment) {
+        question->found = true;
+        question->base = cuplug_heap_find(segment, question->pointer)->address;
+    }
+    cuplug_unlock(&cache->lock);
+}
+
+bool cuplug_cache_find(void *self, CUdeviceptr pointer, CUdeviceptr *base) {
+    struct question question = {.policy = self, .pointer = pointer};
+
+    cuplug_context_each(find, &question);
+    *base = question.base;
+    return question.found;
+}
+
+static void add_ordered(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+
+    if (!cache || context->device != question->device)
+        return;
+    cuplug_lock(&cache->lock);
+    if (question->forget)
+        cache->ordered.high = cache->ordered.now;
+    question->ordered.any |= cache->ordered.any;
+    question->ordered.now += cache->ordered.now;
+    question->ordered.high += cache->ordered.high;
+    cuplug_unlock(&cache->lock);
+}
+
+void cuplug_cache_ordered(void *self, CUdevice device, bool forget, struct cuplug_ordered *ordered) {
+    struct question question = {.policy = self, .device = device, .forget = forget};
+
+    cuplug_context_each(add_ordered, &question);
+    *ordered = question.ordered;
 }
 
 static void add_idle(struct cuplug_context *context, void *arg) {

@@ -68,12 +68,22 @@ void cuplug_cache_wait(struct cuplug_cache *cache) {
     each_stream(cache, wait);
 }
 
+/* The driver did not take it: it is ours still. */
+static void keep(struct cuplug_cache *cache, struct cuplug_context *context, uint64_t base, size_t size) {
+    cuplug_lock(&cache->lock);
+    if (cache->context == context)
+        cuplug_heap_add(&cache->heap, &cache->ready, base, size);
+    cuplug_unlock(&cache->lock);
+}
+
 size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context) {
     CUstreamCaptureMode mode;
     size_t given = 0, size;
+    bool found, freed;
     uint64_t base;
-    bool found;
 
+    if (atomic_load(&cache->fence.byte))
+        cuplug_fence_synchronise(&cache->fence);
     while (cuplug_context_enter(context)) {
         cuplug_lock(&cache->lock);
         found = cache->context == context && cuplug_heap_remove(&cache->heap, &cache->ready, &base, &size);
@@ -83,9 +93,13 @@ size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context 
             break;
         }
         mode = cuplug_capture_relax();
-        cuplug_real.cuMemFree_v2(base);
+        freed = cuplug_context_answered(context, cuplug_real.cuMemFree_v2(base)) == CUDA_SUCCESS;
         cuplug_capture_restore(mode);
+        if (!freed)
+            keep(cache, context, base, size);
         cuplug_context_leave(context);
+        if (!freed)
+            break;
         given += size;
         CUPLUG_COUNT(cache->policy->backend, context->device, driver_frees, 1);
         cuplug_cache_segment_gone(cache->policy, context, size);

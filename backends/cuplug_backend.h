@@ -108,7 +108,7 @@ struct cuplug_backend_ops {
     /* `self` is what open stored, NULL without an open. The block is the plugin's to hand out: no byte of it in an allocation
      * that was not yet freed. */
     CUresult (*alloc)(void *self, const struct cuplug_request *request, struct cuplug_block *block);
-    /* An error means that the block is still allocated; the program hears it if the free was its own call. */
+    /* An error means that the block is still allocated; the program hears it if the free was its own call. If not, it is asked again later. */
     CUresult (*free)(void *self, const struct cuplug_block *block, const struct cuplug_release *release);
 
     /* Each of the rest may be NULL. */

@@ -7,7 +7,10 @@
 
 #include <string.h>
 
-enum { TRIES = 8 }; /* blocks looked at for an alignment that costs less than the worst case */
+enum {
+    TRIES = 8,          /* blocks looked at for an alignment that costs less than the worst case */
+    LANDMARK = 64 << 10 /* bytes from one landmark to the next: at most 128 blocks to walk */
+};
 
 void cuplug_queue_push(struct cuplug_queue *queue, struct cuplug_heap_block *block) {
     block->older = queue->newest;
@@ -39,6 +42,10 @@ void cuplug_heap_init(struct cuplug_heap *heap) {
     heap->segments_slab.object_size = sizeof(struct cuplug_segment);
 }
 
+static size_t landmark_bytes(const struct cuplug_segment *segment) {
+    return (segment->size / LANDMARK + 1) * sizeof *segment->landmarks;
+}
+
 static void enlist(struct cuplug_list *list, struct cuplug_heap_block *block) {
     block->state = CUPLUG_BLOCK_FREE;
     block->list = list;
@@ -53,6 +60,17 @@ void cuplug_heap_withdraw(struct cuplug_heap_block *block) {
         cuplug_queue_drop(&block->list->queue, block);
     block->list = NULL;
     block->state = CUPLUG_BLOCK_LIVE;
+}
+
+/* A landmark may still lead to the descriptor afterwards. */
+static void discard(struct cuplug_heap *heap, struct cuplug_heap_block *block) {
+    block->segment = NULL;
+    cuplug_slab_give(&heap->blocks, block);
+}
+
+static void discard_segment(struct cuplug_heap *heap, struct cuplug_segment *segment) {
+    cuplug_pages_unmap(segment->landmarks, landmark_bytes(segment));
+    cuplug_slab_give(&heap->segments_slab, segment);
 }
 
 bool cuplug_heap_add(struct cuplug_heap *heap, struct cuplug_list *list, uint64_t base, size_t size) {
@@ -143,7 +161,7 @@ static struct cuplug_heap_block *join(struct cuplug_heap *heap, struct cuplug_he
         low->mark = high->mark;
     if (high->stream_mark > low->stream_mark)
         low->stream_mark = high->stream_mark;
-    cuplug_slab_give(&heap->blocks, high);
+    discard(heap, high);
     return low;
 }
 
@@ -167,12 +185,12 @@ bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, uint
         if (!mergeable(block, list) || block->size != segment->size)
             continue;
         cuplug_heap_withdraw(block);
-        cuplug_slab_give(&heap->blocks, block);
+        discard(heap, block);
         *base = segment->base;
         *size = segment->size;
         heap->reserved -= segment->size;
         *link = segment->next;
-        cuplug_slab_give(&heap->segments_slab, segment);
+        discard_segment(heap, segment);
         return true;
     }
     return false;
@@ -186,16 +204,46 @@ struct cuplug_segment *cuplug_heap_segment_of(const struct cuplug_heap *heap, ui
     return segment;
 }
 
+/* Where to start walking: the nearest landmark at or below the address that still is one. Its descriptor may have come to describe another block
+ * since, or none; whatever it says of itself is true, as descriptors are never unmapped. */
+static struct cuplug_heap_block *start(const struct cuplug_segment *segment, uint64_t address) {
+    for (size_t i = (address - segment->base) / LANDMARK + 1; segment->landmarks && i-- > 0;) {
+        struct cuplug_heap_block *block = segment->landmarks[i];
+
+        if (block && block->segment == segment && block->address <= address)
+            return block;
+    }
+    return segment->first;
+}
+
+struct cuplug_heap_block *cuplug_heap_find(struct cuplug_segment *segment, uint64_t address) {
+    struct cuplug_heap_block *block;
+    size_t mark;
+
+    if (!segment->landmarks) /* without memory for them it is a long walk each time */
+        segment->landmarks = cuplug_pages_map(landmark_bytes(segment));
+    block = start(segment, address);
+    mark = (block->address - segment->base + LANDMARK - 1) / LANDMARK; /* the first that the walk comes by */
+    for (;; block = block->after) {
+        uint64_t end = block->address + block->size;
+
+        for (; segment->landmarks && segment->base + mark * LANDMARK < end && segment->base + mark * LANDMARK <= address; mark++)
+            segment->landmarks[mark] = block;
+        if (address < end)
+            return block;
+    }
+}
+
 void cuplug_heap_clear(struct cuplug_heap *heap) {
     while (heap->segments) {
         struct cuplug_segment *segment = heap->segments;
 
         for (struct cuplug_heap_block *block = segment->first, *after; block; block = after) {
             after = block->after;
-            cuplug_slab_give(&heap->blocks, block);
+            discard(heap, block);
         }
         heap->segments = segment->next;
-        cuplug_slab_give(&heap->segments_slab, segment);
+        discard_segment(heap, segment);
     }
     heap->reserved = 0;
 }

@@ -19,6 +19,7 @@ struct cuplug_segment {
     size_t size;
     struct cuplug_segment *next;
     struct cuplug_heap_block *first;
+    struct cuplug_heap_block **landmarks; /* for look-ups by address, made by the first: see cuplug_heap_find */
 };
 
 enum cuplug_block_state { CUPLUG_BLOCK_LIVE, CUPLUG_BLOCK_WAITING, CUPLUG_BLOCK_FREE };
@@ -26,7 +27,7 @@ enum cuplug_block_state { CUPLUG_BLOCK_LIVE, CUPLUG_BLOCK_WAITING, CUPLUG_BLOCK_
 struct cuplug_heap_block {
     uint64_t address;
     size_t size;
-    struct cuplug_segment *segment;
+    struct cuplug_segment *segment; /* NULL: the descriptor describes nothing now */
     struct cuplug_heap_block *before, *after; /* by address, within the segment */
     enum cuplug_block_state state;
     struct cuplug_list *list;                /* where it is free */
@@ -73,6 +74,10 @@ bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, uint
 
 /* The segment that holds `address`, NULL if none does. */
 struct cuplug_segment *cuplug_heap_segment_of(const struct cuplug_heap *heap, uint64_t address);
+
+/* The block of the segment that holds `address`, which lies in it, whatever its state. For questions about pointers: allocations and frees keep
+ * nothing up to date for it, so the first look-up of a segment walks along its blocks, and later ones find the landmarks that it left. */
+struct cuplug_heap_block *cuplug_heap_find(struct cuplug_segment *segment, uint64_t address);
 
 /* Forgets everything. Lists and queues over it are void. */
 void cuplug_heap_clear(struct cuplug_heap *heap);

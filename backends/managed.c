@@ -52,39 +52,38 @@ static bool usable(CUdevice device) {
 }
 
 /* Drivers have the form with a location since 12.2. A device is its own location; the host is CU_DEVICE_CPU in the old form. */
-static void advise(CUdeviceptr base, size_t size, CUmem_advise advice, CUdevice device) {
+static CUresult advise(CUdeviceptr base, size_t size, CUmem_advise advice, CUdevice device) {
     CUmemLocation location = {.type = device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
                               .id = device == CU_DEVICE_CPU ? 0 : device};
 
     if (cuplug_real_has(cuMemAdvise_v2))
-        cuplug_real.cuMemAdvise_v2(base, size, advice, location);
-    else
-        cuplug_real.cuMemAdvise(base, size, advice, device);
+        return cuplug_real.cuMemAdvise_v2(base, size, advice, location);
+    return cuplug_real.cuMemAdvise(base, size, advice, device);
 }
 
-static void prefetch(CUdeviceptr base, size_t size, CUdevice device) {
+static CUresult prefetch(CUdeviceptr base, size_t size, CUdevice device) {
     CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
 
     if (cuplug_real_has(cuMemPrefetchAsync_v2))
-        cuplug_real.cuMemPrefetchAsync_v2(base, size, location, 0, CU_STREAM_PER_THREAD);
-    else
-        cuplug_real.cuMemPrefetchAsync(base, size, device, CU_STREAM_PER_THREAD);
+        return cuplug_real.cuMemPrefetchAsync_v2(base, size, location, 0, CU_STREAM_PER_THREAD);
+    return cuplug_real.cuMemPrefetchAsync(base, size, device, CU_STREAM_PER_THREAD);
 }
 
 /* Advice only: what the driver does not take is no failure. New segments alone are prefetched; the pages of blocks in use again are where their last
  * use left them. The gate keeps the prefetch out of captures. */
-static void place(CUdeviceptr base, size_t size, CUdevice device) {
+static void place(struct cuplug_context *context, CUdeviceptr base, size_t size) {
     enum { DEVICE, HOST, NONE }; /* as options.def lists them */
+    CUdevice device = context->device;
     CUstreamCaptureMode mode = cuplug_capture_relax();
 
     if (cuplug_managed_options.preferred == DEVICE)
-        advise(base, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device);
+        cuplug_context_answered(context, advise(base, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device));
     else if (cuplug_managed_options.preferred == HOST)
-        advise(base, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
+        cuplug_context_answered(context, advise(base, size, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU));
     if (cuplug_managed_options.accessed == DEVICE)
-        advise(base, size, CU_MEM_ADVISE_SET_ACCESSED_BY, device);
+        cuplug_context_answered(context, advise(base, size, CU_MEM_ADVISE_SET_ACCESSED_BY, device));
     if (cuplug_managed_options.prefetch && size <= device_bytes(device) && cuplug_gate_enter()) {
-        prefetch(base, size, device);
+        cuplug_context_answered(context, prefetch(base, size, device));
         cuplug_gate_leave();
     }
     cuplug_capture_restore(mode);
@@ -106,7 +105,7 @@ static CUresult managed_segment(struct cuplug_context *context, size_t size, CUd
     } while (!atomic_compare_exchange_weak(taken_on(context), &now, now + size));
     result = cuplug_real.cuMemAllocManaged(base, size, CU_MEM_ATTACH_GLOBAL);
     if (result == CUDA_SUCCESS)
-        place(*base, size, context->device);
+        place(context, *base, size);
     else
         managed_gone(context, size);
     return result;

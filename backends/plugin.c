@@ -49,6 +49,29 @@ struct cuplug_block cuplug_plugin_leave(struct cuplug_plugin_block *block) {
     return left;
 }
 
+struct cuplug_plugin_block *cuplug_plugin_stay(const struct cuplug_block *left) {
+    struct cuplug_plugin_block *block = cuplug_context_gone(left->context) ? NULL : cuplug_slab_take(&cuplug_plugin_slab);
+
+    if (!block)
+        return NULL;
+    block->address = left->pointer;
+    block->cookie = left->cookie;
+    block->size = left->size;
+    block->alignment = left->alignment;
+    block->context = left->context;
+    block->device = left->device;
+    block->kind = left->kind;
+    block->stream = left->stream;
+    block->stream_id = left->stream_id;
+    block->next = NULL;
+    if (cuplug_plugin_index_insert(&cuplug_plugin_index, block)) { /* handed out again all the same */
+        cuplug_slab_give(&cuplug_plugin_slab, block);
+        return NULL;
+    }
+    stream_blocks += block->kind == CUPLUG_ASYNC;
+    return block;
+}
+
 void cuplug_plugin_reserved(CUdevice device, int64_t by) {
     static _Atomic int64_t held[CUPLUG_STATS_DEVICES];
 
@@ -65,14 +88,16 @@ static bool exists(const struct cuplug_request *request, CUdeviceptr pointer) {
     struct cuplug_record record;
     CUdeviceptr base = 0;
     size_t size = 0;
-    bool known;
+    CUresult result;
 
     if (!atomic_load_explicit(&lost_memory, memory_order_relaxed) || !cuplug_context_push(request->context))
         return true;
-    known = cuplug_real.cuMemGetAddressRange_v2(&base, &size, pointer) == CUDA_SUCCESS && pointer - base + request->size <= size;
+    result = cuplug_real.cuMemGetAddressRange_v2(&base, &size, pointer);
     cuplug_context_pop();
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE && result != CUDA_ERROR_NOT_FOUND)
+        return true; /* that says nothing about the address */
     /* What goes with a context that ends at this moment is no fault of the library's: the memory, or the one that was there before. */
-    if (!known)
+    if (result != CUDA_SUCCESS || pointer - base + request->size > size)
         return !cuplug_context_live(request->context);
     return !cuplug_live_find(base, &record) || record.backend == CUPLUG_BACKEND_PLUGIN || !cuplug_context_live(record.context);
 }
@@ -307,6 +332,16 @@ static int plugin_owns(void *self, CUdeviceptr pointer) {
     return found;
 }
 
+bool cuplug_plugin_find(void *self, CUdeviceptr pointer, CUdeviceptr *base) {
+    struct cuplug_plugin_block *block;
+
+    cuplug_lock(&cuplug_plugin_lock);
+    block = cuplug_plugin_index_find(cuplug_plugin_index, pointer);
+    *base = block ? block->address : 0;
+    cuplug_unlock(&cuplug_plugin_lock);
+    return block || plugin_owns(self, pointer);
+}
+
 static size_t plugin_available(void *self, struct cuplug_context *context, size_t free) {
     size_t pending = cuplug_plugin_pending(context->device) + cuplug_plugin_put_off();
 
@@ -325,7 +360,10 @@ static size_t plugin_trim(void *self, CUdevice device, struct cuplug_context *co
     (void)self, (void)context;
     for (int effort = 0; effort < CUPLUG_PLUGIN_EFFORTS; effort++)
         given += cuplug_plugin_reclaim(device, (enum cuplug_plugin_effort)effort);
-    return cuplug_plugin_ops.trim ? cuplug_plugin_call_trim(device) : given;
+    if (cuplug_plugin_ops.trim)
+        given = cuplug_plugin_call_trim(device);
+    cuplug_plugin_reserved(device, 0);
+    return given;
 }
 
 static void plugin_context_shared(void *self, struct cuplug_context *context) {
@@ -366,7 +404,7 @@ static void plugin_context_lost(void *self, struct cuplug_context *context) {
         cuplug_self.depth++;
         cuplug_plugin_ops.context_lost(cuplug_plugin_self, context);
         cuplug_self.depth--;
-    } else {
+    } else if (cuplug_plugin_ops.alloc) { /* not before it was opened */
         atomic_store(&lost_memory, true);
     }
     cuplug_plugin_reserved(context->device, -(int64_t)loss.bytes);

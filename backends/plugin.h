@@ -28,6 +28,9 @@ struct cuplug_plugin_block {
     enum cuplug_kind kind;
 };
 
+/* Is the address in memory of the library's? Then *base is where the block around it begins, 0 if nothing says. */
+bool cuplug_plugin_find(void *self, CUdeviceptr pointer, CUdeviceptr *base);
+
 /* Puts a block into the index (*root). If it shares bytes with one that is there, that one is returned and nothing done; else
  * NULL. */
 struct cuplug_plugin_block *cuplug_plugin_index_insert(struct cuplug_plugin_block **root, struct cuplug_plugin_block *block);
@@ -78,6 +81,8 @@ extern struct cuplug_slab cuplug_plugin_slab;
 
 /* Takes a block out of the index for good; what the library is to be told of it. The lock is held. */
 struct cuplug_block cuplug_plugin_leave(struct cuplug_plugin_block *block);
+/* Puts it back as it was, as the library did not take it. NULL if it cannot: the context is gone, or there is no memory. The lock is held. */
+struct cuplug_plugin_block *cuplug_plugin_stay(const struct cuplug_block *left);
 
 /* Freed blocks wait in a lane, one for each context (stream_id 0) and each stream whose order frees followed. */
 struct cuplug_plugin_lane;

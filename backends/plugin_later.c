@@ -21,23 +21,30 @@ static struct cuplug_slab slab = {.object_size = sizeof(struct later)};
 static struct later *list;
 static _Atomic size_t bytes; /* of the list; changed under the lock */
 
+/* False without memory for it. */
+static bool put_off(struct later later) {
+    struct later *kept;
+
+    cuplug_lock(&lock);
+    kept = cuplug_slab_take(&slab);
+    if (kept) {
+        *kept = later;
+        kept->next = list;
+        list = kept;
+        atomic_fetch_add(&bytes, later.size);
+    }
+    cuplug_unlock(&lock);
+    return kept != NULL;
+}
+
 CUresult cuplug_plugin_free_later(CUdeviceptr pointer) {
     struct cuplug_context *context = cuplug_context_current();
-    struct later *later = NULL;
     CUdeviceptr base = 0;
     size_t size = 0;
 
     if (!context || cuplug_real.cuMemGetAddressRange_v2(&base, &size, pointer) != CUDA_SUCCESS || base != pointer)
         return cuplug_real.cuMemFree_v2(pointer); /* the driver says what is wrong */
-    cuplug_lock(&lock);
-    later = cuplug_slab_take(&slab);
-    if (later) {
-        *later = (struct later){list, pointer, size, context};
-        list = later;
-        atomic_fetch_add(&bytes, size);
-    }
-    cuplug_unlock(&lock);
-    return later ? CUDA_SUCCESS : cuplug_real.cuMemFree_v2(pointer);
+    return put_off((struct later){.pointer = pointer, .size = size, .context = context}) ? CUDA_SUCCESS : cuplug_real.cuMemFree_v2(pointer);
 }
 
 static bool take(CUdevice device, struct later *taken) {
@@ -61,17 +68,22 @@ size_t cuplug_plugin_free_now(CUdevice device) {
     CUstreamCaptureMode mode;
     struct later later;
     size_t freed = 0;
+    bool done;
 
     while (atomic_load(&bytes) && !cuplug_capturing() && !cuplug_exiting() && take(device, &later)) {
         if (!cuplug_context_enter(later.context)) /* gone, and the memory too */
             continue;
         mode = cuplug_capture_relax();
-        if (cuplug_context_push(later.context)) {
-            cuplug_real.cuMemFree_v2(later.pointer);
+        if ((done = cuplug_context_push(later.context))) {
+            done = cuplug_context_answered(later.context, cuplug_real.cuMemFree_v2(later.pointer)) == CUDA_SUCCESS;
             cuplug_context_pop();
         }
         cuplug_capture_restore(mode);
+        if (!done) /* another time */
+            put_off(later);
         cuplug_context_leave(later.context);
+        if (!done)
+            break;
         freed += later.size;
     }
     return freed;

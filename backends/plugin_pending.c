@@ -30,7 +30,7 @@ typedef struct cuplug_plugin_lane lane_t;
 
 static struct cuplug_slab slab = {.object_size = sizeof(lane_t)};
 static lane_t *lanes;                       /* only ever added to */
-static struct cuplug_plugin_block *orphans; /* freed in the order of a stream whose context is gone: done */
+static struct cuplug_plugin_block *orphans; /* freed in the order of a stream whose context is gone, or not taken by the library: done */
 static _Atomic unsigned turn;
 
 /* One that may serve a stream of the context: it never leaves its context, whose events it has, unless that is lost. */
@@ -72,12 +72,7 @@ static lane_t *lane_of(struct cuplug_context *context, CUstream stream, uint64_t
     return lane;
 }
 
-lane_t *cuplug_plugin_queue(struct cuplug_plugin_block *block, struct cuplug_context *context, CUstream stream,
-                            uint64_t stream_id) {
-    lane_t *lane = lane_of(context, stream, stream_id);
-
-    if (!lane)
-        return NULL;
+static void queue(lane_t *lane, struct cuplug_plugin_block *block) {
     block->mark = cuplug_fence_mark(&lane->fence);
     block->next = NULL;
     if (lane->newest)
@@ -86,6 +81,14 @@ lane_t *cuplug_plugin_queue(struct cuplug_plugin_block *block, struct cuplug_con
         lane->oldest = block;
     lane->newest = block;
     lane->bytes += block->size;
+}
+
+lane_t *cuplug_plugin_queue(struct cuplug_plugin_block *block, struct cuplug_context *context, CUstream stream,
+                            uint64_t stream_id) {
+    lane_t *lane = lane_of(context, stream, stream_id);
+
+    if (lane)
+        queue(lane, block);
     return lane;
 }
 
@@ -120,28 +123,43 @@ static bool next_done(struct cuplug_block *described) {
     struct cuplug_plugin_block *block = NULL;
 
     cuplug_lock(&cuplug_plugin_lock);
-    if ((block = orphans))
-        orphans = block->next;
     for (lane_t *lane = lanes; lane && !block; lane = lane->next)
         if (lane->oldest && cuplug_fence_passed(&lane->fence, lane->oldest->mark))
             block = shift(lane);
+    if (!block && (block = orphans)) /* last: what the library does not take is in nobody's way */
+        orphans = block->next;
     if (block)
         *described = cuplug_plugin_leave(block);
     cuplug_unlock(&cuplug_plugin_lock);
     return block != NULL;
 }
 
-/* Not counted as a failure of the program's: its free was over long ago. */
-static void give(const struct cuplug_block *block, bool may_wait) {
+/* The library did not take the block: it is asked again another time. */
+static void keep(const struct cuplug_block *block) {
+    struct cuplug_plugin_block *kept, **last = &orphans;
+
+    cuplug_lock(&cuplug_plugin_lock);
+    kept = cuplug_plugin_stay(block);
+    while (*last)
+        last = &(*last)->next;
+    *last = kept;
+    cuplug_unlock(&cuplug_plugin_lock);
+}
+
+/* False if the library refused. Not counted as a failure of the program's: its free was over long ago. */
+static bool give(const struct cuplug_block *block, bool may_wait) {
     struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_IDLE};
     CUresult result;
 
     if (!cuplug_context_enter(block->context)) /* gone, and its memory too */
-        return;
-    result = cuplug_plugin_call_free(block, &release, may_wait);
-    cuplug_context_leave(block->context);
+        return true;
+    result = cuplug_context_answered(block->context, cuplug_plugin_call_free(block, &release, may_wait));
     if (result != CUDA_SUCCESS)
-        cuplug_plugin_complain(CUPLUG_PLUGIN_KEPT, "a free failed (CUDA error %d); the block is lost", (int)result);
+        keep(block);
+    cuplug_context_leave(block->context);
+    if (result != CUDA_SUCCESS && !cuplug_context_fault(block->context))
+        cuplug_plugin_complain(CUPLUG_PLUGIN_KEPT, "a free failed (CUDA error %d); the library is asked again later", (int)result);
+    return result == CUDA_SUCCESS;
 }
 
 static size_t hand_over(bool may_wait) {
@@ -149,8 +167,9 @@ static size_t hand_over(bool may_wait) {
     size_t bytes = 0;
 
     while (!cuplug_capturing() && !cuplug_exiting() && next_done(&block)) {
+        if (!give(&block, may_wait))
+            break;
         bytes += block.size;
-        give(&block, may_wait);
         cuplug_plugin_reserved(block.device, -(int64_t)block.size);
     }
     return bytes;
@@ -246,8 +265,9 @@ size_t cuplug_plugin_pending(CUdevice device) {
 }
 
 void cuplug_plugin_lanes_stream_destroyed(struct cuplug_context *context, uint64_t stream_id) {
+    lane_t *lane, *all;
     uint64_t mark = 0;
-    lane_t *lane;
+    bool seen = true;
 
     cuplug_lock(&cuplug_plugin_lock);
     lane = lanes;
@@ -259,10 +279,16 @@ void cuplug_plugin_lanes_stream_destroyed(struct cuplug_context *context, uint64
     if (!lane)
         return;
     if (mark) /* the last chance to watch its work, which goes on */
-        cuplug_fence_record(&lane->fence, mark - 1);
+        seen = cuplug_fence_record(&lane->fence, mark - 1);
     cuplug_lock(&cuplug_plugin_lock);
-    if (lane->context == context && lane->stream_id == stream_id)
+    if (lane->context == context && lane->stream_id == stream_id) {
         lane->dead = true;
+        while (!seen && lane->oldest && (all = lane_of(context, NULL, 0))) { /* then a record of the whole context will do */
+            struct cuplug_plugin_block *block = shift(lane);
+
+            queue(all, block);
+        }
+    }
     cuplug_unlock(&cuplug_plugin_lock);
 }
 

@@ -3,7 +3,9 @@
  */
 #include "registry.h"
 
+#include "cache.h"
 #include "config/table.h"
+#include "plugin.h"
 #include "shim/log.h"
 
 #include <string.h>
@@ -24,6 +26,26 @@ void *cuplug_backend_self(int number) {
 
 const struct cuplug_backend_ops *cuplug_backend(int number) {
     return number >= 0 && number < CUPLUG_BACKEND_COUNT ? backends[number] : NULL;
+}
+
+bool cuplug_backend_locate(int number, CUdeviceptr pointer, CUdeviceptr *base) {
+    switch (number) {
+    case CUPLUG_BACKEND_POOL:
+    case CUPLUG_BACKEND_ARENA:
+    case CUPLUG_BACKEND_MANAGED:
+        return cuplug_cache_find(selves[number], pointer, base);
+    case CUPLUG_BACKEND_PLUGIN:
+        return cuplug_plugin_find(selves[number], pointer, base);
+    default:
+        return false;
+    }
+}
+
+bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cuplug_ordered *ordered) {
+    if (number != CUPLUG_BACKEND_POOL && number != CUPLUG_BACKEND_ARENA && number != CUPLUG_BACKEND_MANAGED)
+        return false;
+    cuplug_cache_ordered(selves[number], device, forget, ordered);
+    return true;
 }
 
 int cuplug_backend_choose(const char *spec) {

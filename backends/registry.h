@@ -6,6 +6,8 @@
 
 #include "cuplug_backend.h"
 
+#include <stdbool.h>
+
 enum cuplug_backend_number { CUPLUG_BACKEND_DIRECT, CUPLUG_BACKEND_POOL, CUPLUG_BACKEND_ARENA, CUPLUG_BACKEND_MANAGED, CUPLUG_BACKEND_PLUGIN, CUPLUG_BACKEND_COUNT };
 
 extern const struct cuplug_backend_ops cuplug_backend_direct, cuplug_backend_pool, cuplug_backend_arena, cuplug_backend_managed, cuplug_backend_plugin;
@@ -15,6 +17,20 @@ const struct cuplug_backend_ops *cuplug_backend(int number);
 
 /* What that backend's open stored. */
 void *cuplug_backend_self(int number);
+
+/* Does `pointer` lie in memory that the backend cuts allocations from? Then *base is where the block around it begins, live or not, and 0 if that is not
+ * known. Never so with direct, whose allocations the driver can tell apart itself. */
+bool cuplug_backend_locate(int number, CUdeviceptr pointer, CUdeviceptr *base);
+
+/* Stream-ordered allocations: bytes now, the most so far, and whether there ever were any. */
+struct cuplug_ordered {
+    size_t now, high;
+    bool any;
+};
+
+/* What the backend has of them on the device, if it counts them itself (the caching ones do, under the lock that they hold anyway); else false.
+ * `forget`: from now on the most so far is what there is now. */
+bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cuplug_ordered *ordered);
 
 /* A plugin's own cuMemFree, in a call that must not wait for the device: made later (plugin_later.c). */
 CUresult cuplug_plugin_free_later(CUdeviceptr pointer);

@@ -216,6 +216,51 @@ void cuplug_context_pop(void) {
     cuplug_real.cuCtxPopCurrent_v2(&popped);
 }
 
+/* Those of which cuda.h says that any further work will return the same error, and those that the device's hardware or the MPS server makes of it. */
+static bool lasts(CUresult result) {
+    switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result) {
+    if (context && lasts(result))
+        atomic_store_explicit(&context->fault, (int)result, memory_order_relaxed);
+    return result;
+}
+
+/* The legacy stream is there without being made. Not beside a capture, which it might spoil, nor where captures are not seen. */
+void cuplug_context_look(struct cuplug_context *context) {
+    atomic_store_explicit(&context->unasked, 0, memory_order_relaxed);
+    if (!cuplug_hooked || cuplug_exiting() || !cuplug_context_enter(context))
+        return;
+    if (cuplug_gate_enter()) {
+        if (cuplug_context_push(context)) {
+            cuplug_context_answered(context, cuplug_real.cuStreamQuery(CU_STREAM_LEGACY));
+            cuplug_context_pop();
+        }
+        cuplug_gate_leave();
+    }
+    cuplug_context_leave(context);
+}
+
 void cuplug_context_each(void (*visit)(struct cuplug_context *context, void *arg), void *arg) {
     struct cuplug_context *context = atomic_load_explicit(&contexts, memory_order_acquire);
 

@@ -32,6 +32,8 @@ struct cuplug_context {
     _Atomic int inside; /* driver calls of ours in it that are under way */
     _Atomic int retained; /* references to a primary context that were seen taken */
     _Atomic int attached; /* references that the program took with cuCtxAttach */
+    _Atomic int fault; /* CUresult: the lasting error that a driver call in it met; 0 for none */
+    _Atomic unsigned unasked; /* frees since the driver was asked something that would have shown such an error; about so many */
     _Atomic uint64_t captures; /* the newest capture when the last call that may end it began */
     void *_Atomic cache[CUPLUG_STATS_BACKENDS]; /* what each backend keeps for it; the backend's to set */
     struct cuplug_context *next;
@@ -100,6 +102,27 @@ static inline bool cuplug_context_gone(const struct cuplug_context *context) {
 
 /* Is it there, once the calls that may be ending it are over? */
 bool cuplug_context_settled(const struct cuplug_context *context);
+
+/* What the driver answered to a call in this context (NULL is allowed), returned as it is. After a kernel's fault every call fails with the same
+ * error until the context ends; such an answer is kept, so that an allocation which needs no driver call does not hide it for good. */
+CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result);
+
+void cuplug_context_look(struct cuplug_context *context);
+
+/* In a free that made no driver call: now and then asks the driver whether the context has faulted. The driver itself says so only to a call that
+ * comes upon it: a free, a query, a wait (measured); an allocation, or a record of the context, succeeds until then. */
+static inline void cuplug_context_freed(struct cuplug_context *context) {
+    unsigned unasked = atomic_load_explicit(&context->unasked, memory_order_relaxed) + 1;
+
+    atomic_store_explicit(&context->unasked, unasked, memory_order_relaxed); /* one that another thread counts meanwhile may be lost */
+    if (unasked >= 64)
+        cuplug_context_look(context);
+}
+
+/* That error, CUDA_SUCCESS if none was met. Relaxed: it says nothing about other memory, and who misses it meets the error at the next call. */
+static inline CUresult cuplug_context_fault(const struct cuplug_context *context) {
+    return (CUresult)atomic_load_explicit(&context->fault, memory_order_relaxed);
+}
 
 /* Calls `visit` for every served context that is not gone. */
 void cuplug_context_each(void (*visit)(struct cuplug_context *context, void *arg), void *arg);

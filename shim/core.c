@@ -7,15 +7,21 @@
 #include "config/options.h"
 #include "config/table.h"
 #include "deepbind.h"
-#include "live.h"
 #include "stats.h"
 
 #include <string.h>
 
 static int chosen = CUPLUG_BACKEND_DIRECT; /* written by init, before the state is published */
 static _Atomic uint64_t sequence;
-static _Atomic uint64_t own_pool[CUPLUG_STATS_DEVICES]; /* by device: the program set its own current memory pool */
 static _Atomic uint32_t thread_count;
+
+/* By device: the stream-ordered memory. All relaxed: figures, and a choice that may come into force a little later. */
+enum { OWN_POOL = 1, SHARED_POOL = 2 };
+static struct {
+    _Atomic uint32_t aside;       /* why it is the driver's */
+    _Atomic size_t reserved_high; /* as far as somebody asked */
+    _Atomic size_t now, high;     /* bytes, for a backend that does not count them itself */
+} ordered[CUPLUG_STATS_DEVICES];
 
 void cuplug_core_init(void) {
     const struct cuplug_option *option = cuplug_option_find(NULL, "backend", strlen("backend"));
@@ -45,16 +51,88 @@ bool cuplug_core_fast(void) {
 int cuplug_core_route(const struct cuplug_context *context, bool async) {
     if (!context || !context->origin || !(cuplug_context_live(context) || cuplug_context_settled(context)))
         return CUPLUG_BACKEND_DIRECT;
-    if (async && (context->device >= CUPLUG_STATS_DEVICES || atomic_load_explicit(&own_pool[context->device], memory_order_relaxed)))
+    if (async && (context->device >= CUPLUG_STATS_DEVICES || atomic_load_explicit(&ordered[context->device].aside, memory_order_relaxed)))
         return CUPLUG_BACKEND_DIRECT;
     if (chosen != CUPLUG_BACKEND_DIRECT && cuplug_deepbind_native())
+        return CUPLUG_BACKEND_DIRECT;
+    if (cuplug_context_fault(context)) /* the driver says so itself */
         return CUPLUG_BACKEND_DIRECT;
     return chosen;
 }
 
-void cuplug_core_own_pool(CUdevice device) {
-    if (device >= 0 && device < CUPLUG_STATS_DEVICES)
-        atomic_store_explicit(&own_pool[device], 1, memory_order_relaxed);
+static bool known(CUdevice device) {
+    return device >= 0 && device < CUPLUG_STATS_DEVICES;
+}
+
+void cuplug_core_pool_set(CUdevice device, bool own) {
+    if (known(device) && own)
+        atomic_fetch_or_explicit(&ordered[device].aside, OWN_POOL, memory_order_relaxed);
+    else if (known(device))
+        atomic_fetch_and_explicit(&ordered[device].aside, ~(uint32_t)OWN_POOL, memory_order_relaxed);
+}
+
+void cuplug_core_pool_shared(CUdevice device) {
+    if (known(device))
+        atomic_fetch_or_explicit(&ordered[device].aside, SHARED_POOL, memory_order_relaxed);
+}
+
+static void raise_to(_Atomic size_t *high, size_t now) {
+    size_t before = atomic_load_explicit(high, memory_order_relaxed);
+
+    while (before < now && !atomic_compare_exchange_weak_explicit(high, &before, now, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+/* A stream-ordered allocation of a backend's comes, or goes (a negative size). */
+static void count_ordered(int backend, int kind, CUdevice device, int64_t size) {
+    size_t now;
+
+    if (backend != CUPLUG_BACKEND_PLUGIN || kind != CUPLUG_ASYNC || !known(device))
+        return;
+    now = atomic_fetch_add_explicit(&ordered[device].now, (size_t)size, memory_order_relaxed) + (size_t)size;
+    if (size > 0)
+        raise_to(&ordered[device].high, now);
+}
+
+/* `forget` the most so far. False if there never were any. */
+static bool ordered_on(CUdevice device, bool forget, struct cuplug_ordered *answer) {
+    if (cuplug_backend_ordered(chosen, device, forget, answer))
+        return answer->any;
+    answer->now = atomic_load_explicit(&ordered[device].now, memory_order_relaxed);
+    if (forget)
+        atomic_store_explicit(&ordered[device].high, answer->now, memory_order_relaxed);
+    answer->high = atomic_load_explicit(&ordered[device].high, memory_order_relaxed);
+    return answer->high > 0;
+}
+
+/* Idle memory is any allocation's, and so the pool's, too. */
+bool cuplug_core_pool_usage(CUdevice device, struct cuplug_usage *usage) {
+    struct cuplug_ordered there;
+    struct cuplug_context *context;
+
+    if (!known(device) || !ordered_on(device, false, &there))
+        return false;
+    context = cuplug_context_current();
+    if (!context || context->device != device)
+        context = cuplug_context_primary(device);
+    usage->used = there.now;
+    usage->used_high = there.high;
+    usage->reserved = there.now + (context ? cuplug_core_available(context, 0) : 0);
+    raise_to(&ordered[device].reserved_high, usage->reserved > there.high ? usage->reserved : there.high);
+    usage->reserved_high = atomic_load_explicit(&ordered[device].reserved_high, memory_order_relaxed);
+    return true;
+}
+
+void cuplug_core_pool_forget_high(CUdevice device, bool used) {
+    struct cuplug_ordered there;
+    struct cuplug_usage usage;
+
+    if (!cuplug_core_pool_usage(device, &usage))
+        return;
+    if (used)
+        ordered_on(device, true, &there);
+    else
+        atomic_store_explicit(&ordered[device].reserved_high, usage.reserved, memory_order_relaxed);
 }
 
 static void count_alloc(int backend, CUdevice device, size_t size) {
@@ -66,6 +144,7 @@ static void count_alloc(int backend, CUdevice device, size_t size) {
 static void count_gone(const struct cuplug_record *record) {
     CUPLUG_LEVEL(record->backend, record->device, live_blocks, -1);
     CUPLUG_LEVEL(record->backend, record->device, live_bytes, -(int64_t)record->size);
+    count_ordered(record->backend, record->kind, record->device, -(int64_t)record->size);
 }
 
 /* What the driver handed out is reserved as well as live; the pool counts its segments instead. */
@@ -106,8 +185,15 @@ static bool enter(int backend, const struct cuplug_block *block, uint64_t stream
     if (entered != CUPLUG_ENTERED)
         return false;
     count_alloc(backend, block->device, block->size);
+    count_ordered(backend, block->kind, block->device, (int64_t)block->size);
     count_reserved(backend, block->device, (int64_t)block->size);
     return true;
+}
+
+/* Once an error lasts, the driver is asked itself. If it serves after all, the error did not last. */
+static void answered_directly(struct cuplug_context *context, CUresult result) {
+    if (cuplug_context_answered(context, result) == CUDA_SUCCESS && cuplug_context_fault(context))
+        atomic_store_explicit(&context->fault, CUDA_SUCCESS, memory_order_relaxed);
 }
 
 /* Where the driver itself is asked, what other backends hold idle may make the difference. */
@@ -117,6 +203,10 @@ static CUresult allocate(int backend, const struct cuplug_request *request, stru
 
     while (backend == CUPLUG_BACKEND_DIRECT && cuplug_core_retry(result, request->device, request->size))
         result = ops->alloc(cuplug_backend_self(backend), request, block);
+    if (backend == CUPLUG_BACKEND_DIRECT)
+        answered_directly(request->context, result);
+    else if (result != CUDA_SUCCESS && cuplug_context_fault(request->context)) /* met on the way */
+        result = cuplug_context_fault(request->context);
     return result;
 }
 
@@ -175,6 +265,24 @@ bool cuplug_core_owned(CUdeviceptr pointer) {
     return false;
 }
 
+enum cuplug_whose cuplug_core_find(CUdeviceptr pointer, CUdeviceptr *base, struct cuplug_record *record) {
+    *base = pointer;
+    if (chosen == CUPLUG_BACKEND_DIRECT || !pointer)
+        return CUPLUG_THE_DRIVERS;
+    if (cuplug_live_find(pointer, record))
+        return record->backend == CUPLUG_BACKEND_DIRECT ? CUPLUG_THE_DRIVERS : CUPLUG_A_BACKENDS;
+    if (!cuplug_backend_locate(chosen, pointer, base))
+        return CUPLUG_THE_DRIVERS;
+    return *base && cuplug_live_find(*base, record) && pointer - *base < record->size ? CUPLUG_A_BACKENDS : CUPLUG_NOBODYS;
+}
+
+/* What the driver would say of a pointer that is not an allocation. */
+static CUresult refusal(void) {
+    struct cuplug_context *context = cuplug_context_current();
+
+    return context && cuplug_context_fault(context) ? cuplug_context_fault(context) : CUDA_ERROR_INVALID_VALUE;
+}
+
 enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
     struct cuplug_record record;
     struct cuplug_block block;
@@ -184,7 +292,7 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
     if (!cuplug_live_remove(pointer, &record)) {
         if (fast || !cuplug_core_owned(pointer))
             return CUPLUG_NOT_OURS;
-        *result = CUDA_ERROR_INVALID_VALUE; /* the driver would free the whole segment */
+        *result = refusal(); /* the driver would free the whole segment */
         return CUPLUG_FREED;
     }
     block = (struct cuplug_block){
@@ -203,11 +311,16 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
     CUPLUG_COUNT(record.backend, record.device, frees, 1);
     count_gone(&record);
     count_reserved(record.backend, record.device, -(int64_t)record.size);
+    if (record.context && record.backend != CUPLUG_BACKEND_DIRECT) {
+        cuplug_context_freed(record.context);
+        *result = cuplug_context_fault(record.context);
+    }
     return CUPLUG_FREED;
 }
 
 uint64_t cuplug_core_stream_id(CUstream stream) {
     unsigned long long id = 0;
+    CUresult result;
 
     if (stream == CU_STREAM_LEGACY)
         return 1;
@@ -220,7 +333,11 @@ uint64_t cuplug_core_stream_id(CUstream stream) {
         return (uint64_t)stream; /* a destroyed stream's blocks leave it before its handle can come back */
     if (cuplug_capturing_stream(stream)) /* to ask would spoil the capture, in every mode (measured) */
         return 0;
-    return cuplug_real.cuStreamGetId(stream, &id) == CUDA_SUCCESS ? id + 2 : 0;
+    result = cuplug_real.cuStreamGetId(stream, &id);
+    if (result == CUDA_SUCCESS)
+        return id + 2;
+    cuplug_context_answered(cuplug_context_current(), result);
+    return 0;
 }
 
 struct dead_stream {

@@ -9,6 +9,7 @@
 
 #include "backends/registry.h"
 #include "context.h"
+#include "live.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,11 +42,21 @@ enum cuplug_freed {
     CUPLUG_NOT_OURS,  /* unknown: the caller passes it to the driver */
 };
 
-/* Frees a live pointer. release->kind says in which order. With `fast`, a record whose free needs the driver is left alone and not ours. */
+/* Frees a live pointer, also where *result is the error that its context keeps after a fault. release->kind says in which order. With `fast`, a record whose free needs the driver is left alone and not ours. */
 enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result);
 
 /* Does `pointer` lie in memory that a backend cuts allocations from? Then the driver must not be asked to free or share it. */
 bool cuplug_core_owned(CUdeviceptr pointer);
+
+/* Whose an address is, as far as the program may know. */
+enum cuplug_whose {
+    CUPLUG_THE_DRIVERS, /* the driver has the exact answer */
+    CUPLUG_A_BACKENDS,  /* in a live allocation that a backend cut from a larger one of the driver's */
+    CUPLUG_NOBODYS      /* in such a larger one, but in no allocation: to the driver it is live, to the program it must not be */
+};
+
+/* Whose is `pointer`? A backend's: *base is where its allocation begins, and *record says the rest. Waits for nobody; legal in a capture. */
+enum cuplug_whose cuplug_core_find(CUdeviceptr pointer, CUdeviceptr *base, struct cuplug_record *record);
 
 /* An identity for `stream` in `context` that no other stream, living or dead, has; 0 if the driver cannot be asked
  * (no stream, or one that captures). */
@@ -63,8 +74,19 @@ size_t cuplug_core_trim(CUdevice device);
 /* After `result` of a driver allocation of `size` bytes on `device`: true if memory was given back, so that trying again is worth it; ask again if that fails, too. */
 bool cuplug_core_retry(CUresult result, CUdevice device, size_t size);
 
-/* The program manages memory pools itself on this device: its stream-ordered allocations are the driver's from now on. */
-void cuplug_core_own_pool(CUdevice device);
+/* The program set the device's current memory pool, to one of its `own` or back to the default: stream-ordered allocations are the driver's while it is
+ * its own. */
+void cuplug_core_pool_set(CUdevice device, bool own);
+/* It gave others access to the pool that they come from: they are the driver's from now on. */
+void cuplug_core_pool_shared(CUdevice device);
+
+/* What the device's default memory pool would have of what backends serve: stream-ordered allocations, and the memory that they could have at once. Bytes
+ * now and at most since the figure was forgotten last. False if no backend ever served a stream-ordered allocation there. */
+struct cuplug_usage {
+    size_t used, used_high, reserved, reserved_high;
+};
+bool cuplug_core_pool_usage(CUdevice device, struct cuplug_usage *usage);
+void cuplug_core_pool_forget_high(CUdevice device, bool used);
 
 /* From context.c. */
 void cuplug_core_context_shared(struct cuplug_context *context);

@@ -69,8 +69,10 @@ CUresult cuplug_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
         return result;
     }
     context = dptr && bytesize ? cuplug_context_current() : NULL;
-    if (!context) /* the driver has the exact answer */
-        return cuplug_real.cuMemAlloc_v2(dptr, bytesize);
+    if (!context) { /* the driver has the exact answer */
+        result = cuplug_real.cuMemAlloc_v2(dptr, bytesize);
+        return dptr ? cuplug_core_adopt(result, CUPLUG_SYNC, bytesize, NULL, dptr) : result;
+    }
     return alloc(cuplug_core_route(context, false), context, bytesize, dptr);
 }
 
@@ -142,22 +144,6 @@ CUresult cuplug_cuMemFree(CUdeviceptr dptr) {
     if (dptr && cuplug_core_free(dptr, &release, false, &result) == CUPLUG_FREED)
         return result;
     return cuplug_real.cuMemFree_v2(dptr);
-}
-
-CUresult cuplug_cuMemGetInfo(size_t *free, size_t *total) {
-    bool on = cuplug_on();
-    CUresult result = cuplug_real.cuMemGetInfo_v2(free, total);
-    struct cuplug_context *context;
-
-    if (result != CUDA_SUCCESS || !on || !free || !total)
-        return result;
-    context = cuplug_context_current();
-    if (context) { /* what a backend holds idle is free to the program, what it will not take is not */
-        *free = cuplug_core_available(context, *free);
-        if (*free > *total)
-            *free = *total;
-    }
-    return result;
 }
 
 /* The context whose memory a stream's allocation comes from. */
@@ -248,10 +234,10 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
         return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_VALUE : cuplug_driver_free_async(dptr, stream);
     release.stream_id = cuplug_core_stream_id(stream);
     release.context = context_of(stream);
-    if (!release.context) /* a default stream of no context */
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!release.stream_id) /* not a stream: the driver says so, but must not see memory of ours */
-        return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_HANDLE : cuplug_driver_free_async(dptr, stream);
+    if (!release.context) /* a default stream of no context, or nothing is initialised yet: the driver knows, but must not see memory of ours */
+        return cuplug_core_owned(dptr) ? CUDA_ERROR_INVALID_CONTEXT : cuplug_driver_free_async(dptr, stream);
+    if (!release.stream_id && cuplug_core_owned(dptr)) /* not a stream: the driver says so, but must not see memory of ours */
+        return cuplug_context_fault(release.context) ? cuplug_context_fault(release.context) : CUDA_ERROR_INVALID_HANDLE;
     if (cuplug_core_free(dptr, &release, false, &result) == CUPLUG_FREED)
         return result;
     return cuplug_driver_free_async(dptr, stream);
@@ -269,30 +255,15 @@ CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
     return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));
 }
 
-CUresult cuplug_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-    bool on = cuplug_on();
-    CUresult result = cuplug_real.cuDeviceSetMemPool(dev, pool);
-
-    if (result == CUDA_SUCCESS && on)
-        cuplug_core_own_pool(dev);
-    return result;
-}
-
-/* The form of CUDA 13, for pools of every place and kind; cuMemAllocAsync draws from the device's. */
-CUresult cuplug_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
-    bool on = cuplug_on();
-    CUresult result = cuplug_real.cuMemSetMemPool(location, type, pool);
-
-    if (result == CUDA_SUCCESS && on && location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED)
-        cuplug_core_own_pool(location->id);
-    return result;
-}
-
 CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+    struct cuplug_record record;
+    CUdeviceptr base;
+
     /* The handle of a block inside a segment would open as the segment's first bytes: a wrong address in the importer. Refused instead. */
     if (cuplug_on() && cuplug_core_owned(dptr)) {
-        cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: memory of this backend cannot be shared with another process yet; "
-                                    "use CUPLUG_BACKEND=direct for this program");
+        if (pHandle && cuplug_core_find(dptr, &base, &record) == CUPLUG_A_BACKENDS)
+            cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: memory of this backend cannot be shared with another process yet; "
+                                        "use CUPLUG_BACKEND=direct for this program");
         return CUDA_ERROR_INVALID_VALUE;
     }
     return cuplug_real.cuIpcGetMemHandle(pHandle, dptr);

@@ -13,6 +13,11 @@
 
 #include <sched.h>
 
+/* Did the driver do it? An error that lasts is kept for the program's next call. */
+static bool done(struct cuplug_context *context, CUresult result) {
+    return cuplug_context_answered(context, result) == CUDA_SUCCESS;
+}
+
 static void raise_to(_Atomic uint64_t *number, uint64_t to) {
     uint64_t now = atomic_load_explicit(number, memory_order_relaxed);
 
@@ -57,7 +62,7 @@ static CUevent event_of(struct cuplug_fence *fence, struct cuplug_context *conte
     CUevent event = atomic_load_explicit(slot, memory_order_relaxed);
 
     if (!event && cuplug_context_push(context)) {
-        if (cuplug_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        if (!done(context, cuplug_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
             event = NULL;
         cuplug_context_pop();
         atomic_store_explicit(slot, event, memory_order_relaxed);
@@ -72,7 +77,7 @@ static bool synchronise(struct cuplug_context *context) {
 
     if (!cuplug_context_push(context))
         return false;
-    ok = cuplug_real.cuCtxSynchronize() == CUDA_SUCCESS;
+    ok = done(context, cuplug_real.cuCtxSynchronize());
     cuplug_context_pop();
     return ok;
 }
@@ -81,7 +86,6 @@ static bool synchronise(struct cuplug_context *context) {
 static bool record_now(struct cuplug_fence *fence, struct cuplug_context *context) {
     CUstream stream = atomic_load(&fence->stream);
     uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
-    CUresult result;
     CUevent event;
 
     if (!stream && !cuplug_fence_of_contexts()) {
@@ -93,11 +97,7 @@ static bool record_now(struct cuplug_fence *fence, struct cuplug_context *contex
     event = event_of(fence, context, number);
     if (!event)
         return false;
-    if (stream)
-        result = cuplug_real.cuEventRecord(event, stream);
-    else
-        result = cuplug_real.cuCtxRecordEvent(context->handle, event);
-    if (result != CUDA_SUCCESS)
+    if (!done(context, stream ? cuplug_real.cuEventRecord(event, stream) : cuplug_real.cuCtxRecordEvent(context->handle, event)))
         return false;
     atomic_store_explicit(&fence->ring[number % CUPLUG_FENCE_RING].record, number, memory_order_release);
     raise_to(&fence->recorded, number);
@@ -130,16 +130,22 @@ bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     struct cuplug_context *context = atomic_load(&fence->context);
     uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
     CUstreamCaptureMode mode;
-    CUdeviceptr byte;
+    CUdeviceptr byte = atomic_exchange(&fence->byte, 0);
     bool ok = false;
 
     if (cuplug_exiting() || !cuplug_context_enter(context))
         return false;
     mode = cuplug_capture_relax();
     if (cuplug_context_push(context)) {
-        ok = cuplug_real.cuMemAlloc_v2(&byte, 1) == CUDA_SUCCESS && cuplug_real.cuMemFree_v2(byte) == CUDA_SUCCESS;
+        if (!byte && !done(context, cuplug_real.cuMemAlloc_v2(&byte, 1)))
+            byte = 0;
+        ok = byte && done(context, cuplug_real.cuMemFree_v2(byte));
+        if (ok)
+            byte = 0;
         cuplug_context_pop();
     }
+    if (byte) /* another time */
+        atomic_store(&fence->byte, byte);
     cuplug_capture_restore(mode);
     cuplug_context_leave(context);
     if (!ok)
@@ -168,7 +174,7 @@ static bool wait_now(struct cuplug_fence *fence, struct cuplug_context *context)
     if (!event || number <= atomic_load(&fence->waited) || number <= atomic_load(&fence->completed) || !cuplug_gate_enter())
         return false;
     if (!cuplug_context_shared())
-        ok = cuplug_real.cuCtxWaitEvent(context->handle, event) == CUDA_SUCCESS;
+        ok = done(context, cuplug_real.cuCtxWaitEvent(context->handle, event));
     if (ok) {
         raise_to(&fence->waited, number);
         CUPLUG_COUNT(fence->backend, context->device, waits, 1);
@@ -188,12 +194,15 @@ bool cuplug_fence_wait(struct cuplug_fence *fence) {
     return ok;
 }
 
-static bool query(struct cuplug_fence *fence, uint64_t number) {
+static bool query(struct cuplug_fence *fence, struct cuplug_context *context, uint64_t number) {
     unsigned slot = number % CUPLUG_FENCE_RING;
     bool held = atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number;
     CUevent event = held ? atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed) : NULL; /* NULL also where just forgotten */
 
-    return event && cuplug_real.cuEventQuery(event) == CUDA_SUCCESS;
+    if (!event)
+        return false;
+    atomic_store_explicit(&context->unasked, 0, memory_order_relaxed);
+    return done(context, cuplug_real.cuEventQuery(event));
 }
 
 bool cuplug_fence_poll(struct cuplug_fence *fence) {
@@ -205,13 +214,13 @@ bool cuplug_fence_poll(struct cuplug_fence *fence) {
     if (completed >= recorded || cuplug_exiting() || !cuplug_context_enter(context))
         return false;
     mode = cuplug_capture_relax();
-    if (query(fence, recorded)) {
+    if (query(fence, context, recorded)) {
         completed = recorded;
     } else {
         /* Not all; then how far? The oldest that the ring still holds, and on while they are done. */
         uint64_t oldest = recorded > CUPLUG_FENCE_RING ? recorded - CUPLUG_FENCE_RING + 1 : 1;
 
-        for (uint64_t number = completed + 1 > oldest ? completed + 1 : oldest; number < recorded && query(fence, number); number++)
+        for (uint64_t number = completed + 1 > oldest ? completed + 1 : oldest; number < recorded && query(fence, context, number); number++)
             completed = number;
     }
     cuplug_capture_restore(mode);
@@ -235,9 +244,9 @@ static CUevent covering(struct cuplug_fence *fence, uint64_t number, uint64_t *h
 bool cuplug_fence_host_wait(struct cuplug_fence *fence, uint64_t number) {
     struct cuplug_context *context = atomic_load(&fence->context);
     CUstreamCaptureMode mode;
-    CUresult result;
     CUevent event;
     uint64_t held;
+    bool ok;
 
     if (cuplug_exiting() || !cuplug_context_enter(context))
         return false;
@@ -247,10 +256,10 @@ bool cuplug_fence_host_wait(struct cuplug_fence *fence, uint64_t number) {
         return false;
     }
     mode = cuplug_capture_relax();
-    result = cuplug_real.cuEventSynchronize(event);
+    ok = done(context, cuplug_real.cuEventSynchronize(event));
     cuplug_capture_restore(mode);
     cuplug_context_leave(context);
-    if (result != CUDA_SUCCESS)
+    if (!ok)
         return false;
     raise_to(&fence->completed, held);
     CUPLUG_COUNT(fence->backend, context->device, host_waits, 1);
@@ -258,6 +267,7 @@ bool cuplug_fence_host_wait(struct cuplug_fence *fence, uint64_t number) {
 }
 
 void cuplug_fence_forget(struct cuplug_fence *fence) {
+    atomic_store(&fence->byte, 0);
     for (int i = 0; i < CUPLUG_FENCE_RING; i++) {
         atomic_store_explicit(&fence->ring[i].record, 0, memory_order_relaxed);
         atomic_store_explicit(&fence->ring[i].event, NULL, memory_order_relaxed);

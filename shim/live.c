@@ -164,6 +164,20 @@ bool cuplug_live_find(uint64_t pointer, struct cuplug_record *record) {
     return look(pointer, record, false);
 }
 
+void cuplug_live_mark(uint64_t pointer, bool sync_memops) {
+    uint64_t h = hash(pointer);
+    struct shard *shard = shard_of(h);
+
+    cuplug_lock(&shard->lock);
+    if (shard->count) {
+        uint32_t slot = probe(shard, pointer, h);
+
+        if (shard->keys[slot] == pointer)
+            shard->records[slot].sync_memops = sync_memops;
+    }
+    cuplug_unlock(&shard->lock);
+}
+
 void cuplug_live_drop_context(const struct cuplug_context *context, void (*lost)(const struct cuplug_record *record)) {
     for (int s = 0; s < SHARDS; s++) {
         struct shard *shard = &shards[s];

@@ -22,7 +22,8 @@ struct cuplug_record {
     struct cuplug_context *context;
     uint64_t stream;        /* identity of the stream it was allocated on, 0 if none */
     uint64_t sequence : 56; /* n-th allocation of the process */
-    uint64_t device : 8;
+    uint64_t device : 7;
+    uint64_t sync_memops : 1; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as the program set it */
 };
 
 /* What entering a record came to. */
@@ -36,6 +37,9 @@ bool cuplug_live_remove(uint64_t pointer, struct cuplug_record *record);
 
 /* Copies the record of `pointer`. */
 bool cuplug_live_find(uint64_t pointer, struct cuplug_record *record);
+
+/* Sets its sync_memops. */
+void cuplug_live_mark(uint64_t pointer, bool sync_memops);
 
 /* Takes out every record of `context` and calls `lost` for each, under a shard's lock: it may only count. */
 void cuplug_live_drop_context(const struct cuplug_context *context, void (*lost)(const struct cuplug_record *record));

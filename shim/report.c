@@ -123,6 +123,12 @@ static void put_line(struct text *text, const char *name, const struct cuplug_st
         VALUE(stats, driver_allocs) + VALUE(stats, driver_frees), VALUE(stats, fences));
 }
 
+/* What the user may have expected to see served. */
+static void put_passed(struct text *text, const char *how, long long bytes, long long calls) {
+    if (calls)
+        put(text, "cuplug: %lld bytes %s, not routed (%lld allocations)\n", bytes, how, calls);
+}
+
 static void put_summary(struct text *text) {
     put(text, "cuplug: device memory of %s (pid %ld), MiB\n", program_invocation_short_name, (long)getpid());
     put(text, "cuplug: %-8s %10s %10s %8s %10s %10s %11s %8s\n", "backend", "allocs", "frees", "live", "peak live", "peak resvd", "driver calls",
@@ -133,6 +139,8 @@ static void put_summary(struct text *text) {
     put_line(text, "total", cuplug_stats_total());
     if (VALUE(cuplug_stats_total(), failed))
         put(text, "cuplug: %lld allocations failed\n", VALUE(cuplug_stats_total(), failed));
+    put_passed(text, "via VMM", VALUE(cuplug_stats_total(), vmm_bytes), VALUE(cuplug_stats_total(), vmm_allocs));
+    put_passed(text, "in CUDA arrays", VALUE(cuplug_stats_total(), array_bytes), VALUE(cuplug_stats_total(), array_allocs));
     if (VALUE(cuplug_stats_total(), lost_blocks))
         put(text, "cuplug: %lld allocations were lost with their context\n", VALUE(cuplug_stats_total(), lost_blocks));
 }

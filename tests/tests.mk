@@ -30,23 +30,23 @@ program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF
 
 runtime_programs := runtime_kinds free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
-  fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory
+  fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted
 driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life no_context \
-  free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools
+  free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool null_arguments failures faulted
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens
 linked_programs  := forwarding_main next_lookup next_alone
 reaches          := link link-ptds dlsym dlsym-ptds getproc1 getproc1-ptds getproc2 getproc2-ptds deep1 deep2 entrypoint entrypoint-version
-libraries        := forwarding_outer forwarding_inner next_first next_second bypass constructor slow_dlsym
+libraries        := forwarding_outer forwarding_inner next_first next_second bypass constructor slow_dlsym locked_vmm
 plugins          := plugin_shared plugin_static $(if $(filter sim,$(CUPLUG_TEST_DRIVER)),plugin_cudart12)
 
 programs := $(addprefix $(programs_dir)/, \
   $(foreach v,shared static ptds static-ptds,$(addsuffix .$(v),$(runtime_programs))) $(addsuffix .link,$(driver_programs)) \
-  $(addprefix driver_kinds.,$(reaches)) $(plain_programs) $(linked_programs) $(addsuffix .so,$(libraries) $(plugins)))
+  $(addprefix driver_kinds.,$(reaches)) hook_ways $(plain_programs) $(linked_programs) $(addsuffix .so,$(libraries) $(plugins)))
 
 # Allocator libraries, built as a user would: with the installed header only.
 cxx              := $(shell command -v $(CXX) 2>/dev/null)
 allocators_dir   := $(programs_dir)/allocators
-allocators       := $(addprefix $(allocators_dir)/,example.so plain.so eager.so checker.so faulty.so other_abi.so small_table.so needs.so \
+allocators       := $(addprefix $(allocators_dir)/,example.so passing.so plain.so eager.so checker.so faulty.so other_abi.so small_table.so needs.so \
                       $(if $(cxx),thrower.so))
 allocator_cflags  = -isystem $(CUDA_INC) -isystem $(BUILD)/include $(CFLAGS) $(LDFLAGS) -fPIC -shared -MMD -MP -MF $@.d -MT $@
 
@@ -80,6 +80,9 @@ $(addprefix $(programs_dir)/driver_kinds.,$(reaches)): $(programs_dir)/driver_ki
   $(wildcard tests/programs/reach_*.c) tests/programs/driver_table.def $(libcuda) $(cudart_shared) | $(programs_dir)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs $(call reach_flags,$*) $< tests/programs/reach_$(call reach_source,$*).c \
 	  $(call reach_libs,$*) $(system_libs) -o $@
+
+$(programs_dir)/hook_ways: tests/programs/hook_ways.c shim/hooks.def $(libcuda) $(cudart_shared) | $(programs_dir)
+	$(CC) $(program_cflags) $< -Wl,--no-as-needed $(libcuda) $(cudart_shared) $(system_libs) -o $@
 
 # Programs and libraries that are about the loader.
 $(addprefix $(programs_dir)/,$(plain_programs)): $(programs_dir)/%: tests/programs/%.c | $(programs_dir)

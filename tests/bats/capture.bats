@@ -2,18 +2,6 @@
 
 load helpers/load
 
-# assert_nothing_spoiled EXPECTED OUTPUT: what ended well on the bare driver ends well here, with the same answers; the rest may be better.
-assert_nothing_spoiled() {
-  local line
-  while read -r line; do
-    case $line in
-    *"replay right") grep -qxF -- "$line" <<<"$2" || fail "bare driver: $line
-shim: $(grep -F -- "${line%%:*}:" <<<"$2")" ;;
-    *) grep -qF -- "${line%%:*}:" <<<"$2" || fail "missing: $line" ;;
-    esac
-  done <<<"$1"
-}
-
 @test "captures end as on the bare driver, whoever allocates meanwhile: direct" {
   # Lost otherwise: every program that captures graphs (PyTorch's CUDA graphs, JAX).
   without_shim capture.shared

@@ -98,3 +98,21 @@ count_plugins() {
     done
   done
 }
+
+@test "every function of the table is reached by every way: linked, dlsym, cuGetProcAddress in all forms, the runtime's entry points (C9)" {
+  # Lost otherwise: calls that nobody sees. Made from the table, so a new row is tried as soon as it is there.
+  local driver drivers=13000 out=$BATS_TEST_TMPDIR exact
+  needs_own_processor "reads addresses of this machine's build"
+  [ "$CUPLUG_TEST_DRIVER" != sim ] || drivers="13000 12020 11080"
+  for driver in $drivers; do
+    without_shim SIMCUDA_DRIVER="$driver" hook_ways
+    assert_equal "$status $stderr" "0 "
+    echo "$output" >"$out/bare"
+    with_shim pool SIMCUDA_DRIVER="$driver" hook_ways
+    assert_equal "$status $stderr" "0 "
+    echo "$output" >"$out/shim"
+    exact=$([ "$CUPLUG_TEST_DRIVER $driver" != "sim 13000" ] || echo exact)
+    run "$PYTHON" "$ROOT/tests/bats/helpers/hooks.py" "$ROOT/shim/hooks.def" "$SHIM" "$out/bare" "$out/shim" ${exact:+exact}
+    assert_output ""
+  done
+}

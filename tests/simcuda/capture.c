@@ -75,6 +75,11 @@ CUresult sim_capture_implicit(struct sim_stream *stream) {
     return implicit(stream, true);
 }
 
+CUresult sim_capture_beside(struct sim_stream *stream) {
+    CUresult r = implicit(stream, true);
+    return r != CUDA_SUCCESS ? r : sim_capture_guard(stream->ctx);
+}
+
 CUresult sim_capture_identity(struct sim_stream *stream) {
     if (!stream->capture)
         return CUDA_SUCCESS;

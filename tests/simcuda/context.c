@@ -19,6 +19,11 @@ CUresult sim_ctx_usable(struct sim_ctx *ctx) {
     return sim_ctx_root(ctx)->sticky;
 }
 
+void sim_ctx_look(struct sim_ctx *ctx) {
+    if (ctx->unseen && !ctx->sticky)
+        ctx->sticky = ctx->unseen;
+}
+
 CUresult sim_current(struct sim_ctx **out) {
     struct sim_thread *self = sim_self();
     if (self->depth == 0)
@@ -44,7 +49,7 @@ static void start(struct sim_ctx *ctx, int device, unsigned flags) {
     ctx->device = device;
     ctx->flags = flags;
     ctx->api_version = 3020;
-    ctx->sticky = CUDA_SUCCESS;
+    ctx->sticky = ctx->unseen = CUDA_SUCCESS;
     static unsigned long long ids;
     ctx->id = ++ids;
 }
@@ -194,6 +199,7 @@ CUresult sim_cuCtxSynchronize_v2(CUcontext handle) {
     struct sim_ctx *root = sim_ctx_root(ctx);
     sim_ctx_drain(root);
     sim_pool_synchronised(root->device);
+    sim_ctx_look(root);
     return sim_unlock_return(root->sticky);
 }
 

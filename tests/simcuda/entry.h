@@ -31,7 +31,9 @@ extern const struct sim_symbol sim_symbols[SIM_ROWS];
 bool sim_enter(enum sim_row row, CUresult *result);
 
 /* knobs.c */
-bool sim_knobs_strike(enum sim_row row, CUresult *result); /* delays; true: SIMCUDA_FAIL struck */
+bool sim_knobs_strike(enum sim_row row, CUresult *result); /* counts, delays; true: SIMCUDA_FAIL struck */
+void sim_knobs_fail(const char *items);                    /* as SIMCUDA_FAIL, from now on; NULL: nothing fails any more */
+unsigned long sim_knobs_calls(enum sim_row row);
 bool sim_log_wanted(void);
 void sim_log(enum sim_row row, CUresult result, const void *out, size_t out_size, const char *format, ...)
     __attribute__((format(printf, 5, 6)));

@@ -97,6 +97,8 @@ static CUresult readable(struct sim_event *event) {
 CUresult sim_cuEventQuery(CUevent handle) {
     sim_lock();
     struct sim_event *event = sim_event_check(handle);
+    if (event)
+        sim_ctx_look(sim_ctx_root(event->ctx));
     CUresult r = readable(event);
     if (r != CUDA_SUCCESS)
         return sim_unlock_return(r);
@@ -121,8 +123,11 @@ CUresult sim_cuEventSynchronize(CUevent handle) {
     } else if (r == CUDA_SUCCESS && event->op) {
         struct sim_ctx *ctx = event->ctx;
         struct sim_op *op = sim_op_ref(event->op);
+        bool done = op->done;
         sim_op_wait(op);
         sim_op_unref(op);
+        if (!done) /* for one that is done the device is not asked (measured) */
+            sim_ctx_look(sim_ctx_root(ctx));
         sim_pool_synchronised(ctx->device);
         r = ctx->sticky;
     }

@@ -88,7 +88,6 @@ CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsi
     memcpy(&wire, &handle, sizeof(wire));
     if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || wire.magic != MAGIC || wire.event)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = 0;
     sim_lock();
     struct sim_ctx *ctx;
     CUresult r = sim_current(&ctx);

@@ -27,7 +27,8 @@ struct strike {
     unsigned long calls;
     struct strike *next;
 };
-static struct strike *strikes;
+static struct strike *strikes; /* what the program no longer wants stays: another thread may be reading it */
+static unsigned long counted[SIM_ROWS];
 static int log_fd = -1;
 
 static size_t parse_size(const char *text) {
@@ -86,11 +87,10 @@ static void add_strike(const char *variable, char *item, bool fail) {
     struct strike *kept = malloc(sizeof(*kept));
     *kept = s;
     kept->next = strikes;
-    strikes = kept;
+    __atomic_store_n(&strikes, kept, __ATOMIC_RELEASE);
 }
 
-static void parse_strikes(const char *variable, bool fail) {
-    const char *text = getenv(variable);
+static void parse_strikes(const char *variable, const char *text, bool fail) {
     char *copy = text ? strdup(text) : NULL, *save = NULL;
     for (char *item = copy ? strtok_r(copy, ",", &save) : NULL; item; item = strtok_r(NULL, ",", &save))
         add_strike(variable, item, fail);
@@ -109,9 +109,8 @@ void sim_knobs_load(void) {
     sim_knobs.exit_crash = text && strcmp(text, "crash") == 0;
     text = getenv("SIMCUDA_MANAGED");
     sim_knobs.basic_managed = text && strcmp(text, "basic") == 0;
-    parse_strikes("SIMCUDA_FAIL", true);
-    parse_strikes("SIMCUDA_DELAY", false);
-    sim_knobs.busy = strikes != NULL;
+    parse_strikes("SIMCUDA_FAIL", getenv("SIMCUDA_FAIL"), true);
+    parse_strikes("SIMCUDA_DELAY", getenv("SIMCUDA_DELAY"), false);
     if ((text = getenv("SIMCUDA_LOG")) && *text) {
         log_fd = open(text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
         if (log_fd < 0)
@@ -119,9 +118,21 @@ void sim_knobs_load(void) {
     }
 }
 
+void sim_knobs_fail(const char *items) {
+    if (items)
+        parse_strikes("simcuda_fail", items, true);
+    else
+        __atomic_store_n(&strikes, NULL, __ATOMIC_RELEASE);
+}
+
+unsigned long sim_knobs_calls(enum sim_row row) {
+    return __atomic_load_n(&counted[row], __ATOMIC_RELAXED);
+}
+
 bool sim_knobs_strike(enum sim_row row, CUresult *result) {
     bool struck = false;
-    for (struct strike *s = strikes; s; s = s->next) {
+    __atomic_add_fetch(&counted[row], 1, __ATOMIC_RELAXED);
+    for (struct strike *s = __atomic_load_n(&strikes, __ATOMIC_ACQUIRE); s; s = s->next) {
         if (s->row != row)
             continue;
         if (s->microseconds) {

@@ -62,7 +62,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size) {
     CUresult r = sim_current(&ctx);
     if (r == CUDA_SUCCESS)
         r = sim_capture_guard(ctx);
-    if (r == CUDA_SUCCESS && size == 0)
+    if (r == CUDA_SUCCESS && (size == 0 || !out))
         r = CUDA_ERROR_INVALID_VALUE;
     if (r != CUDA_SUCCESS)
         return sim_unlock_return(r);
@@ -78,10 +78,10 @@ static CUresult allocate(CUdeviceptr *out, size_t size) {
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
+/* Whether there is a context is looked at before the arguments are. */
 CUresult sim_cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
-    if (!out)
-        return CUDA_ERROR_INVALID_VALUE;
-    *out = 0;
+    if (out)
+        *out = 0;
     return allocate(out, size);
 }
 
@@ -101,12 +101,14 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, s
     if (!out || !pitch)
         return CUDA_ERROR_INVALID_VALUE;
     *out = 0;
+    *pitch = 0;
     if (element != 4 && element != 8 && element != 16)
         return CUDA_ERROR_INVALID_VALUE;
-    if (width == 0 || height == 0)
-        return CUDA_ERROR_INVALID_VALUE;
     size_t row = (width + SIM_UNIT - 1) & ~(SIM_UNIT - 1), size;
-    if (row < width || __builtin_mul_overflow(row, height, &size))
+    bool wrapped = __builtin_mul_overflow(row, height, &size);
+    if (size == 0) /* nothing asked, or so much that it wraps around to nothing */
+        return CUDA_ERROR_INVALID_VALUE;
+    if (wrapped)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r = allocate(out, size);
     if (r == CUDA_SUCCESS)
@@ -142,6 +144,7 @@ CUresult sim_cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags) {
     struct sim_alloc *alloc = sim_range_add(base, size, SIM_MANAGED);
     alloc->span = span;
     alloc->device = ctx->device;
+    alloc->sync_memops = true;
     own(alloc, sim_ctx_root(ctx));
     *out = base;
     return sim_unlock_return(CUDA_SUCCESS);
@@ -156,18 +159,18 @@ static struct sim_alloc *freeable(CUdeviceptr address) {
 }
 
 CUresult sim_cuMemFree_v2(CUdeviceptr address) {
-    if (!address)
-        return CUDA_SUCCESS;
     sim_lock();
-    struct sim_alloc *alloc = freeable(address);
+    struct sim_ctx *current;
+    CUresult r = sim_current(&current);
+    struct sim_alloc *alloc = address ? freeable(address) : NULL;
     if (!alloc) {
-        struct sim_ctx *current;
-        CUresult r = sim_current(&current);
+        if (r == CUDA_SUCCESS)
+            r = sim_capture_guard(current);
         bool sticky = r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_CONTEXT;
-        return sim_unlock_return(sticky ? r : CUDA_ERROR_INVALID_VALUE);
+        return sim_unlock_return(sticky ? r : address ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
     }
     struct sim_ctx *ctx = alloc->ctx ? alloc->ctx : sim.device[alloc->device].primary;
-    CUresult r = ctx ? ctx->sticky : CUDA_SUCCESS;
+    r = ctx ? ctx->sticky : CUDA_SUCCESS;
     if (r == CUDA_SUCCESS && ctx)
         r = sim_capture_guard(ctx);
     if (r != CUDA_SUCCESS)
@@ -177,7 +180,12 @@ CUresult sim_cuMemFree_v2(CUdeviceptr address) {
         ctx->freeing++;
         sim_ctx_drain(ctx);
         ctx->freeing--;
+        sim_ctx_look(ctx);
         pthread_cond_broadcast(&sim.done);
+        if (ctx->sticky) {
+            alloc->freeing = false;
+            return sim_unlock_return(ctx->sticky);
+        }
     }
     sim_alloc_end(alloc);
     return sim_unlock_return(CUDA_SUCCESS);
@@ -189,6 +197,7 @@ static CUresult allocate_from(CUdeviceptr *out, size_t size, struct sim_pool *po
     CUresult r = sim_stream_resolve(handle, &stream);
     if (r != CUDA_SUCCESS || size == 0)
         return sim_unlock_return(r);
+    sim_ctx_look(sim_ctx_root(stream->ctx)); /* the next call says it */
     if (!pool)
         pool = sim.device[stream->ctx->device].current_pool;
     if (stream->capture) {
@@ -202,6 +211,9 @@ static CUresult allocate_from(CUdeviceptr *out, size_t size, struct sim_pool *po
             sim_pool_free(node.memory.alloc, NULL, NULL);
         return sim_unlock_return(r);
     }
+    r = sim_capture_beside(stream);
+    if (r != CUDA_SUCCESS)
+        return sim_unlock_return(r);
     struct sim_op *after = NULL;
     struct sim_alloc *alloc = sim_pool_alloc(pool, size, stream, &after);
     if (!alloc)
@@ -271,7 +283,10 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
         struct sim_work node = {.kind = SIM_NODE_FREE, .memory = {alloc}};
         return sim_unlock_return(sim_capture_add(stream, &node, NULL));
     }
+    r = sim_capture_beside(stream);
     struct sim_alloc *alloc = freeable(address);
+    if (r != CUDA_SUCCESS)
+        return sim_unlock_return(r);
     if (!alloc)
         r = CUDA_ERROR_INVALID_VALUE;
     else if (alloc->kind == SIM_MANAGED)

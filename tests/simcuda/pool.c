@@ -61,8 +61,8 @@ static void uncache(struct sim_alloc *a) {
     a->cached = false;
 }
 
-static void count(struct sim_pool *pool, size_t span, bool fresh) {
-    pool->used += span;
+static void count(struct sim_pool *pool, size_t size, size_t span, bool fresh) {
+    pool->used += size;
     if (fresh)
         pool->reserved += span;
     if (pool->used > pool->used_high)
@@ -89,6 +89,8 @@ struct sim_alloc *sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_
     size_t span = span_of(size);
     struct sim_alloc *a = cached_block(pool, span, stream, false);
     bool fresh = !a;
+    if (!a && pool->props.maxSize && span > pool->props.maxSize - pool->reserved)
+        return NULL;
     if (!a)
         a = sim_pages_take(device, pool, size, 0);
     if (!a && sim_pool_reclaim(pool->device) > 0)
@@ -110,13 +112,13 @@ struct sim_alloc *sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_
     a->ctx = NULL;
     a->freeing = false;
     a->id = ++sim.next_id;
-    count(pool, span, fresh);
+    count(pool, size, span, fresh);
     return a;
 }
 
 void sim_pool_free(struct sim_alloc *a, struct sim_stream *stream, struct sim_op *op) {
     struct sim_pool *pool = a->pool;
-    pool->used -= a->span;
+    pool->used -= a->size;
     a->freeing = false;
     a->cached = true;
     a->kind = SIM_POOL;
@@ -159,24 +161,12 @@ size_t sim_pool_reclaim(int device) {
     return before - sim.device[device].used_pages;
 }
 
-/* The primary context is gone, and with it all memory of the device's pools, live or not. */
-static void end_live(struct sim_pool *pool) {
-    struct sim_device *d = &sim.device[pool->device];
-    for (size_t i = 0; i < d->pages && pool->used > 0; i++) {
-        if (d->page[i].whole && d->page[i].whole->pool == pool && !d->page[i].whole->cached)
-            sim_pool_free(d->page[i].whole, NULL, NULL);
-        for (size_t u = 0; d->page[i].units && d->page[i].owner == pool && u < SIM_PAGE / SIM_UNIT; u++)
-            if (d->page[i].units[u] && !d->page[i].units[u]->cached)
-                sim_pool_free(d->page[i].units[u], NULL, NULL);
-    }
-}
-
+/* The primary context is gone. Live memory of the device's pools stays, as the pools are the device's. */
 void sim_pools_end_ctx(int device) {
     struct sim_device *d = &sim.device[device];
     for (struct sim_pool *pool = pools; pool; pool = pool->next) {
         if (!pool->live || pool->device != device)
             continue;
-        end_live(pool);
         sim_pool_trim(pool, 0);
         if (pool == d->default_pool)
             pool->threshold = 0;
@@ -197,7 +187,7 @@ CUresult sim_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props) {
         props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     if (!valid(props->location.id))
-        return CUDA_ERROR_INVALID_DEVICE;
+        return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     struct sim_pool *pool = new_pool(props->location.id);
     pool->props = *props;
@@ -219,19 +209,30 @@ CUresult sim_cuMemPoolDestroy(CUmemoryPool handle) {
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
+/* The pool, for a call that is not safe while somebody captures. */
+static CUresult checked(CUmemoryPool handle, struct sim_pool **pool) {
+    struct sim_ctx *ctx;
+    *pool = sim_pool_check(handle);
+    if (!*pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    return sim_current(&ctx) == CUDA_SUCCESS ? sim_capture_guard(ctx) : CUDA_SUCCESS;
+}
+
 CUresult sim_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     sim_lock();
-    struct sim_pool *pool = sim_pool_check(handle);
-    if (pool)
+    struct sim_pool *pool;
+    CUresult r = checked(handle, &pool);
+    if (r == CUDA_SUCCESS)
         sim_pool_trim(pool, keep);
-    return sim_unlock_return(pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    return sim_unlock_return(r);
 }
 
 CUresult sim_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value) {
     sim_lock();
-    struct sim_pool *pool = sim_pool_check(handle);
-    if (!pool || !value)
-        return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
+    struct sim_pool *pool;
+    CUresult r = value ? checked(handle, &pool) : CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS)
+        return sim_unlock_return(r);
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
         pool->follow = *(int *)value;
@@ -245,10 +246,14 @@ CUresult sim_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
         pool->threshold = *(cuuint64_t *)value;
         break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* can only be reset */
+        if (*(cuuint64_t *)value)
+            return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
         pool->reserved_high = pool->reserved;
         break;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        if (*(cuuint64_t *)value)
+            return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
         pool->used_high = pool->used;
         break;
     default:
@@ -259,9 +264,10 @@ CUresult sim_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr
 
 CUresult sim_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value) {
     sim_lock();
-    struct sim_pool *pool = sim_pool_check(handle);
-    if (!pool || !value)
-        return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
+    struct sim_pool *pool;
+    CUresult r = value ? checked(handle, &pool) : CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS)
+        return sim_unlock_return(r);
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
         *(int *)value = pool->follow;
@@ -297,7 +303,14 @@ CUresult sim_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map,
     sim_lock();
     struct sim_pool *pool = sim_pool_check(handle);
     sim_unlock();
-    return pool && (map || count_ == 0) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!pool || (!map && count_ > 0))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count_; i++) { /* its own device cannot lose it */
+        bool own = map[i].location.id == pool->device && map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && (own || !valid(map[i].location.id)))
+            return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location) {

@@ -3,25 +3,27 @@
  */
 #include "sim.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 CUresult sim_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
     sim_lock();
     struct sim_ctx *ctx;
     CUresult r = sim_current(&ctx);
-    if (r != CUDA_SUCCESS)
-        return sim_unlock_return(r);
-    struct sim_alloc *alloc = sim_find(address);
-    if (!alloc)
-        return sim_unlock_return(CUDA_ERROR_NOT_FOUND);
+    struct sim_alloc *alloc = r == CUDA_SUCCESS ? sim_find(address) : NULL;
     if (base)
-        *base = alloc->base;
+        *base = alloc ? alloc->base : 0;
     if (size)
-        *size = alloc->size;
-    return sim_unlock_return(CUDA_SUCCESS);
+        *size = alloc ? alloc->size : 0;
+    if (r == CUDA_SUCCESS && !alloc && (base || size))
+        r = CUDA_ERROR_NOT_FOUND;
+    return sim_unlock_return(r);
 }
 
+/* A pool's, a graph's or mapped memory is the device's, not a context's. */
 static struct sim_ctx *owner(const struct sim_alloc *alloc) {
+    if (alloc->kind == SIM_POOL || alloc->kind == SIM_GRAPH || alloc->kind == SIM_VMM)
+        return NULL;
     return alloc->ctx ? alloc->ctx : sim.device[alloc->device].primary;
 }
 
@@ -29,8 +31,12 @@ static bool host_visible(const struct sim_alloc *alloc) {
     return alloc->kind == SIM_HOST || alloc->kind == SIM_MANAGED;
 }
 
+static uintptr_t page(uintptr_t address) {
+    return address & ~(SIM_PAGE - 1);
+}
+
 /* One attribute of live memory. */
-static CUresult attribute_of(void *data, CUpointer_attribute attribute, const struct sim_alloc *alloc, CUdeviceptr address) {
+static CUresult attribute_of(void *data, CUpointer_attribute attribute, struct sim_alloc *alloc, CUdeviceptr address) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *(CUcontext *)data = (CUcontext)owner(alloc);
@@ -82,7 +88,22 @@ static CUresult attribute_of(void *data, CUpointer_attribute attribute, const st
         *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *(CUmemoryPool *)data = (CUmemoryPool)alloc->pool;
+        *(CUmemoryPool *)data = alloc->kind == SIM_POOL ? (CUmemoryPool)alloc->pool : NULL;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        *(size_t *)data = page(alloc->base + alloc->span + SIM_PAGE - 1) - page(alloc->base);
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *(CUdeviceptr *)data = page(alloc->base);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        *(unsigned long long *)data = page(alloc->base) / SIM_PAGE;
+        break;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* of old network drivers; who asks for them means to register the memory */
+        if (alloc->kind == SIM_HOST)
+            return CUDA_ERROR_INVALID_VALUE;
+        memset(data, 0, sizeof(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS));
+        alloc->sync_memops = true;
         break;
     default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -115,17 +136,32 @@ CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CU
     return sim_unlock_return(r);
 }
 
+/* What is said of memory that nobody knows, which is no error: nothing but zeros, and the host's pointer that it may be; of its
+ * extent, nothing. */
+static void stranger(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        return;
+    memset(data, 0, attribute_size(attribute));
+    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+        *(int *)data = -2;
+    if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+        *(void **)data = (void *)address;
+}
+
 CUresult sim_cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data, CUdeviceptr address) {
     if (count == 0 || !attributes || !data)
         return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++)
+        if (attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT || attributes[i] > CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID ||
+            attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+            return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     struct sim_alloc *alloc = sim_find(address);
     for (unsigned i = 0; i < count; i++) {
-        if (alloc && attribute_of(data[i], attributes[i], alloc, address) == CUDA_SUCCESS)
-            continue;
-        memset(data[i], 0, attribute_size(attributes[i])); /* unknown memory is no error here */
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-            *(int *)data[i] = -2;
+        if (!alloc)
+            stranger(data[i], attributes[i], address);
+        else if (attribute_of(data[i], attributes[i], alloc, address) != CUDA_SUCCESS)
+            memset(data[i], 0, attribute_size(attributes[i]));
     }
     return sim_unlock_return(CUDA_SUCCESS);
 }
@@ -134,8 +170,25 @@ CUresult sim_cuPointerSetAttribute(const void *value, CUpointer_attribute attrib
     if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
+    struct sim_ctx *ctx;
+    CUresult r = sim_current(&ctx) == CUDA_SUCCESS ? sim_capture_guard(ctx) : CUDA_SUCCESS;
     struct sim_alloc *alloc = sim_find(address);
-    if (alloc)
+    if (r == CUDA_SUCCESS && !alloc)
+        r = CUDA_ERROR_INVALID_VALUE;
+    if (r == CUDA_SUCCESS)
         alloc->sync_memops = *(const unsigned *)value != 0;
-    return sim_unlock_return(alloc ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    return sim_unlock_return(r);
+}
+
+/* A file descriptor for other devices: of whole host pages, up to the end of the pages that hold the allocation. */
+CUresult sim_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, CUmemRangeHandleType type,
+                                           unsigned long long flags) {
+    if (!handle || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags || !address || !size || address % 4096 || size % 4096)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_lock();
+    struct sim_alloc *alloc = sim_find(address);
+    bool known = alloc && (alloc->kind == SIM_DEVICE || alloc->kind == SIM_POOL) &&
+                 size <= page(alloc->base + alloc->span + SIM_PAGE - 1) - address;
+    *(int *)handle = known ? fcntl(sim.device[alloc->device].memfd, F_DUPFD_CLOEXEC, 0) : -1;
+    return sim_unlock_return(known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }

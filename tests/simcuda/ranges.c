@@ -57,3 +57,10 @@ struct sim_alloc *sim_range_overlap(uintptr_t address, size_t size) {
 struct sim_alloc *sim_range_find(uintptr_t address) {
     return sim_range_overlap(address, 1);
 }
+
+size_t sim_ranges_managed(void) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < ranges; i++)
+        bytes += range[i]->kind == SIM_MANAGED ? range[i]->span : 0;
+    return bytes;
+}

@@ -82,6 +82,7 @@ struct sim_ctx {
     unsigned flags, api_version;
     unsigned long long id;
     CUresult sticky;
+    CUresult unseen; /* a fault that no call has come upon yet: frees, queries and waits do, and make it sticky */
     int freeing;    /* frees that wait for the device; launches queue up behind them */
     int references; /* cuCtxAttach */
     struct sim_stream *legacy;
@@ -238,7 +239,7 @@ struct sim_knobs {
     int devices, driver;
     size_t memory;
     bool basic_managed; /* no concurrent managed access */
-    bool exit_crash, busy; /* busy: some call may be delayed, failed or logged */
+    bool exit_crash;
 };
 extern struct sim_knobs sim_knobs;
 void sim_knobs_load(void);
@@ -258,6 +259,7 @@ struct sim_stream *sim_stream_find_per_thread(struct sim_ctx *ctx, unsigned long
 void sim_stream_each(void (*visit)(struct sim_stream *, void *), void *arg);
 
 /* context.c (locked) */
+void sim_ctx_look(struct sim_ctx *ctx); /* comes upon a fault */
 CUresult sim_current(struct sim_ctx **ctx); /* the calling thread's, usable; sticky errors come back */
 CUresult sim_ctx_usable(struct sim_ctx *ctx);
 struct sim_ctx *sim_ctx_root(struct sim_ctx *ctx);                /* green → its primary */
@@ -304,6 +306,7 @@ struct sim_alloc *sim_range_add(uintptr_t base, size_t size, enum sim_kind kind)
 void sim_range_remove(struct sim_alloc *alloc);
 struct sim_alloc *sim_range_find(uintptr_t address);
 struct sim_alloc *sim_range_overlap(uintptr_t address, size_t size);
+size_t sim_ranges_managed(void); /* bytes */
 
 /* vmm.c (locked) */
 bool sim_vmm_accessible(uintptr_t address, size_t size);
@@ -332,6 +335,7 @@ CUresult sim_capture_fence(struct sim_ctx *ctx);          /* context fences: wor
 CUresult sim_capture_identity(struct sim_stream *stream); /* cuStreamGetId of a capturing stream: harmful in every mode */
 CUresult sim_capture_sync(struct sim_stream *stream);     /* a synchronising call on one stream */
 CUresult sim_capture_implicit(struct sim_stream *stream); /* legacy work while a blocking stream captures */
+CUresult sim_capture_beside(struct sim_stream *stream);   /* stream-ordered memory on a stream that does not capture */
 CUresult sim_capture_add(struct sim_stream *stream, const struct sim_work *work, struct sim_node **node);
 CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event, bool external);
 CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event, bool external, bool *handled);

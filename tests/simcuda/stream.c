@@ -198,7 +198,8 @@ CUresult sim_cuStreamSynchronize(CUstream handle) {
         sim_op_unref(marker);
     }
     sim_pool_synchronised(device);
-    return sim_unlock_return(ctx->sticky);
+    sim_ctx_look(sim_ctx_root(ctx));
+    return sim_unlock_return(sim_ctx_root(ctx)->sticky);
 }
 
 CUresult sim_cuStreamQuery(CUstream handle) {
@@ -207,6 +208,10 @@ CUresult sim_cuStreamQuery(CUstream handle) {
     CUresult r = sim_stream_resolve(handle, &stream);
     if (r == CUDA_SUCCESS)
         r = sim_capture_sync(stream);
+    if (r == CUDA_SUCCESS) {
+        sim_ctx_look(sim_ctx_root(stream->ctx));
+        r = sim_ctx_root(stream->ctx)->sticky;
+    }
     if (r == CUDA_SUCCESS && !idle(stream))
         r = CUDA_ERROR_NOT_READY;
     return sim_unlock_return(r);

@@ -168,6 +168,8 @@ CUresult sim_cuMemMap(CUdeviceptr base, size_t size, size_t offset, CUmemGeneric
     bool ok = p && !flags && size && size % SIM_PAGE == 0 && base % SIM_PAGE == 0 && offset % SIM_PAGE == 0 &&
               (p->size == 0 || (offset < p->size && size <= p->size - offset)) && reserved(base, size) &&
               !sim_range_overlap(base, size);
+    if (p && p->size && offset < p->size && size > p->size - offset)
+        return sim_unlock_return(CUDA_ERROR_NOT_SUPPORTED);
     if (!ok)
         return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
     if (mmap((void *)(uintptr_t)base, size, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, p->fd,
@@ -206,7 +208,8 @@ static bool unmap_one(struct sim_alloc *map, const void *unused) {
 
 CUresult sim_cuMemUnmap(CUdeviceptr base, size_t size) {
     sim_lock();
-    bool ok = each_mapping(base, size, NULL, NULL) && each_mapping(base, size, unmap_one, NULL);
+    bool ok = (reserved(base, size) && !sim_range_overlap(base, size)) || /* nothing there: nothing to do */
+              (each_mapping(base, size, NULL, NULL) && each_mapping(base, size, unmap_one, NULL));
     return sim_unlock_return(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 

@@ -48,6 +48,19 @@ static size_t smallest_fit(size_t grains, size_t alignment) {
     return best;
 }
 
+/* Is the block that a look-up finds the one whose bytes the model gives to the address? */
+static bool found(struct cuplug_heap *heap, struct cuplug_heap_block *const *live, uint64_t address) {
+    struct cuplug_segment *segment = cuplug_heap_segment_of(heap, address);
+    struct cuplug_heap_block *block = segment ? cuplug_heap_find(segment, address) : NULL;
+    unsigned short expected = segment ? owner[(address - base) / (2 * SEGMENT)][(address - segment->base) / GRAIN] : 0;
+
+    if (!segment)
+        return (address - base) % (2 * SEGMENT) >= SEGMENT;
+    if (!block || block->segment != segment || address < block->address || address - block->address >= block->size)
+        return false;
+    return expected ? block == live[expected - 1] : block->state == CUPLUG_BLOCK_FREE;
+}
+
 static void random_operations_keep_every_byte_in_one_place(void) {
     struct cuplug_heap heap = {0};
     struct cuplug_list ready = {0};
@@ -61,6 +74,8 @@ static void random_operations_keep_every_byte_in_one_place(void) {
     for (int step = 0; step < 200000; step++) {
         unsigned i = (unsigned)(unit_random(&seed) % MOST);
 
+        if (step % 3 == 0)
+            CHECK(found(&heap, live, base + unit_random(&seed) % ((uint64_t)SEGMENTS * 2 * SEGMENT)));
         if (live[i]) {
             CHECK(own(live[i], (unsigned short)(i + 1), 0));
             cuplug_heap_give(&heap, &ready, live[i]);
@@ -89,6 +104,8 @@ static void random_operations_keep_every_byte_in_one_place(void) {
         }
     }
     CHECK(checked > 500);
+    for (uint64_t a = 0; a < (uint64_t)SEGMENTS * 2 * SEGMENT; a += 100 * GRAIN + 1)
+        CHECK(found(&heap, live, base + a));
     for (int i = 0; i < MOST; i++)
         if (live[i])
             cuplug_heap_give(&heap, &ready, live[i]);
@@ -98,6 +115,7 @@ static void random_operations_keep_every_byte_in_one_place(void) {
     }
     CHECK(!cuplug_heap_remove(&heap, &ready, &b, &size));
     CHECK(heap.reserved == 0 && !ready.root);
+    CHECK(!cuplug_heap_segment_of(&heap, base));
 }
 
 static void exact_fits_and_the_last_byte_are_usable(void) {

@@ -140,6 +140,18 @@ assert_says() {
   done
 }
 
+# assert_nothing_spoiled EXPECTED OUTPUT: of the captures of the program "capture", what ended well on the bare driver ends well here, with the same answers; the rest may be better.
+assert_nothing_spoiled() {
+  local line
+  while read -r line; do
+    case $line in
+    *"replay right") grep -qxF -- "$line" <<<"$2" || fail "bare driver: $line
+shim: $(grep -F -- "${line%%:*}:" <<<"$2")" ;;
+    *) grep -qF -- "${line%%:*}:" <<<"$2" || fail "missing: $line" ;;
+    esac
+  done <<<"$1"
+}
+
 # backend_name SPEC: what the statistics call a value of CUPLUG_BACKEND.
 backend_name() {
   case $1 in

@@ -7,10 +7,14 @@ import os
 import pathlib
 import re
 import shutil
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-from harness.compare import NATIVE, SPECS, Case, compare, difference, judge, sum_json
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "conformance"))
+
+import lines as conformance_lines  # noqa: E402
+from harness.compare import NATIVE, SPECS, Case, compare, difference, judge, sum_json  # noqa: E402
 
 PYTHON = "tests/gpu/python"
 GPU_PACKAGES = pathlib.Path(".gpu/root/usr")
@@ -210,6 +214,75 @@ def plugins(section):
     compare_all(section, cases, at_once=3)
 
 
+def errors(section):
+    """What a program hears after a kernel's fault: the same as on the bare driver, or the same soon."""
+    compare_all(section, [
+        Case(f"a kernel's fault ({fault}), {way}", (f"{section.build}/gpu/kernel_fault.static", fault, way), timeout=40)
+        for fault in ("wild", "assert", "trap", "misaligned") for way in ("allocations", "frees", "large", "stream", "crossed")
+    ], at_once=6)
+
+
+def runtimes(section):
+    """Programs of older toolkits, on today's driver."""
+    cases = []
+    for major in ("11", "12", "13"):
+        program = section.build / f"gpu/runtime_vectors.{major}"
+        if program.exists():
+            cases.append(Case(f"vectors with the runtime of CUDA {major}", (str(program), major)))
+        else:
+            section.skipped(f"the runtime of CUDA {major}", "not here: run tests/gpu/prepare first and bring .gpu along")
+    compare_all(section, cases, at_once=3)
+
+
+def conformance_run(section, linkage, backend):
+    """The lines of one run of the conformance program, and what was said on stderr."""
+    env = conformance_lines.environment(section.build, None, backend)
+    return conformance_lines.all_lines(str(section.build / f"programs-gpu/conformance.{linkage}"), env, timeout=20, jobs=12)
+
+
+def build_conformance(section):
+    outcome = section.run(("make", f"-j{os.cpu_count()}", "conformance", "CUPLUG_TEST_DRIVER=gpu", f"BUILD={os.path.relpath(section.build)}"),
+                          {}, 90)
+    if outcome.status != 0:
+        section.failed("the program", outcome.how_it_ended(), outcome.describe(60))
+    return outcome.status == 0
+
+
+def write_oracle(section):
+    """This driver's own lines become the oracle, if they come twice, and of the static runtime too; all are left in $OUT."""
+    if not build_conformance(section):
+        return
+    runs = {name: conformance_run(section, linkage, conformance_lines.BARE)[0]
+            for name, linkage in (("first run", "shared"), ("second run", "shared"), ("static runtime", "static"))}
+    oracle = runs["first run"]
+    text = "\n".join(oracle) + "\n"
+    conformance_lines.ORACLE.write_text(text)
+    for name, found in runs.items():
+        other = "\n".join(found) + "\n"
+        if os.environ.get("OUT"):
+            pathlib.Path(os.environ["OUT"], f"oracle, {name}.txt".replace(", ", "-").replace(" ", "-")).write_text(other)
+        if other == text:
+            section.ok(f"the oracle, {name}", f"{len(oracle)} lines")
+        else:
+            section.failed(f"the oracle, {name}", "other lines than in the first run", difference(text, other))
+
+
+def conformance(section):
+    """The real driver's lines, with and without the shim, are the committed oracle's, but for the documented differences."""
+    if not build_conformance(section):
+        return
+    oracle = conformance_lines.read_oracle()
+    for linkage in ("shared", "static"):
+        for backend in conformance_lines.SPECS:
+            found, said = conformance_run(section, linkage, backend)
+            wrong = conformance_lines.compare(backend, oracle, found)
+            name = f"{linkage} runtime, {backend or NATIVE}"
+            if wrong:
+                section.failed(name, f"{len(found)} lines, {len(wrong)} differ", "\n".join(wrong + ["stderr:", *said[:20]]))
+            else:
+                section.ok(name, f"{len(found)} lines")
+
+
 def python_section(cases):
     return lambda section: compare_all(section, cases)
 
@@ -219,6 +292,8 @@ SECTIONS = {
     "programs": (programs, 120, None),
     "correctness": (correctness, 90, None),
     "faults": (faults, 90, None),
+    "errors": (errors, 120, None),
+    "runtimes": (runtimes, 90, None),
     "torch": (python_section(TORCH), 300, "torch"),
     "bats": (bats, 400, None),
     "counter": (counter, 200, "torch"),
@@ -227,5 +302,7 @@ SECTIONS = {
     "numba": (python_section(NUMBA), 120, "numba.cuda"),
     "pluggable": (pluggable, 200, "torch"),
     "plugins": (plugins, 300, None),
+    "conformance": (conformance, 240, None),
 }
-PHASES = (("programs",), ("correctness",), ("faults",), ("torch",), ("counter", "cupy", "jax", "numba", "pluggable", "plugins"), ("bats",))
+PHASES = (("programs",), ("correctness",), ("faults",), ("conformance",), ("errors", "runtimes"), ("torch",),
+          ("counter", "cupy", "jax", "numba", "pluggable", "plugins"), ("bats",))

@@ -49,6 +49,21 @@ cudaError_t rt_bind(void) {
     return use(rt_self()->device);
 }
 
+bool rt_revive(void) {
+    CUcontext ctx = NULL;
+    int device = -1;
+    if (rt_driver.cuCtxGetCurrent[0](&ctx) != CUDA_SUCCESS)
+        return false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MAX_DEVICES; i++)
+        if (primary[i].ctx == ctx && primary[i].retained) {
+            primary[i].retained = false;
+            device = i;
+        }
+    pthread_mutex_unlock(&lock);
+    return device >= 0 && use(device) == cudaSuccess;
+}
+
 cudaError_t rt_cudaRuntimeGetVersion(int *version) {
     if (!version)
         return cudaErrorInvalidValue;
@@ -67,8 +82,8 @@ cudaError_t rt_cudaGetDeviceCount(int *count) {
     if (!count)
         return cudaErrorInvalidValue;
     cudaError_t r = rt_start();
-    *count = 0;
-    return r != cudaSuccess ? r : RT_CALL(cuDeviceGetCount, count);
+    *count = r == cudaSuccess ? rt_devices : 0;
+    return r;
 }
 
 cudaError_t rt_cudaGetDevice(int *device) {
@@ -112,10 +127,14 @@ cudaError_t rt_cudaDeviceSynchronize(void) {
 }
 
 cudaError_t rt_cudaDeviceReset(void) {
-    int device = 0;
-    cudaError_t r = rt_cudaGetDevice(&device);
+    int device = rt_self()->device;
+    cudaError_t r = rt_start();
     if (r != cudaSuccess)
         return r;
+    CUcontext ctx = NULL;
+    int current;
+    if (RT_CALL(cuCtxGetCurrent, &ctx) == cudaSuccess && ctx && RT_CALL(cuCtxGetDevice, &current) == cudaSuccess)
+        device = current; /* a context with a lasting error does not say its device */
     pthread_mutex_lock(&lock);
     primary[device].retained = false;
     pthread_mutex_unlock(&lock);

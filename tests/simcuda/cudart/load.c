@@ -9,6 +9,7 @@
 #include <string.h>
 
 struct rt_driver rt_driver;
+int rt_devices;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool found;  /* guarded by lock */
@@ -76,6 +77,8 @@ cudaError_t rt_start(void) {
     found = found || load();
     if (found)
         r = (cudaError_t)rt_driver.cuInit[0](0);
+    if (r == cudaSuccess)
+        r = (cudaError_t)rt_driver.cuDeviceGetCount[0](&rt_devices);
     if (r == cudaSuccess)
         __atomic_store_n(&started, 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&lock);

@@ -8,11 +8,13 @@
 #define PTR(p) ((CUdeviceptr)(uintptr_t)(p))
 
 cudaError_t rt_cudaMalloc(void **p, size_t size) {
-    if (!p)
-        return cudaErrorInvalidValue;
-    cudaError_t r = rt_bind();
+    cudaError_t r = p ? rt_bind() : rt_start();
+    if (r != cudaSuccess || !p)
+        return r != cudaSuccess ? r : cudaErrorInvalidValue;
     *p = NULL;
-    return r != cudaSuccess || size == 0 ? r : RT_CALL(cuMemAlloc, (CUdeviceptr *)p, size);
+    if (size == 0)
+        return cudaSuccess;
+    RT_BOUND(cuMemAlloc, (CUdeviceptr *)p, size);
 }
 
 cudaError_t rt_cudaFree(void *p) {
@@ -45,6 +47,10 @@ cudaError_t rt_cudaMalloc3D(struct cudaPitchedPtr *p, struct cudaExtent extent) 
 cudaError_t rt_cudaMallocManaged(void **p, size_t size, unsigned flags) {
     if (!p)
         return cudaErrorInvalidValue;
+    if (size == 0) {
+        *p = NULL;
+        return rt_bind();
+    }
     RT_BOUND(cuMemAllocManaged, (CUdeviceptr *)p, size, flags);
 }
 
@@ -95,7 +101,7 @@ cudaError_t rt_cudaHostGetDevicePointer(void **device, void *host, unsigned flag
 cudaError_t rt_cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *p) {
     if (!out)
         return cudaErrorInvalidValue;
-    cudaError_t r = rt_bind();
+    cudaError_t r = rt_start(); /* needs no context */
     if (r != cudaSuccess)
         return r;
     unsigned type = 0, managed = 0;

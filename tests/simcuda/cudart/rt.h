@@ -37,8 +37,10 @@ struct rt_thread {
 };
 RT_HIDDEN struct rt_thread *rt_self(void);
 
+extern RT_HIDDEN int rt_devices;      /* asked at the start, so that even a forked child has an answer */
 RT_HIDDEN cudaError_t rt_start(void); /* driver found and initialised */
 RT_HIDDEN cudaError_t rt_bind(void);  /* … and a context current */
+RT_HIDDEN bool rt_revive(void);       /* retains the current primary context anew, which was reset past the runtime; false: it is another */
 RT_HIDDEN void *rt_look_up(const char *name, int version, unsigned long long flags, CUdriverProcAddressQueryResult *status);
 
 #define RT_DRIVER(name) (rt_driver.name[rt_self()->per_thread])
@@ -47,7 +49,9 @@ RT_HIDDEN void *rt_look_up(const char *name, int version, unsigned long long fla
 #define RT_BOUND(name, ...)                                                                                                      \
     do {                                                                                                                         \
         cudaError_t bound_ = rt_bind();                                                                                          \
-        return bound_ != cudaSuccess ? bound_ : RT_CALL(name, __VA_ARGS__);                                                      \
+        if (bound_ == cudaSuccess && (bound_ = RT_CALL(name, __VA_ARGS__)) == cudaErrorContextIsDestroyed && rt_revive())        \
+            bound_ = RT_CALL(name, __VA_ARGS__);                                                                                 \
+        return bound_;                                                                                                           \
     } while (0)
 
 #endif

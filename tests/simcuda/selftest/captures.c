@@ -10,6 +10,9 @@ static CUevent e, e2;
 enum act {
     ALLOC,
     FREE,
+    FREE_NOTHING,
+    ALLOC_BESIDE,
+    FREE_BESIDE,
     QUERY,
     FENCE,
     OTHER_ALLOC,
@@ -24,6 +27,9 @@ enum act {
 };
 static const char *const act_name[ACTS] = {"cuMemAlloc",
                                            "cuMemFree",
+                                           "cuMemFree(0)",
+                                           "cuMemAllocAsync on another stream",
+                                           "cuMemFreeAsync on another stream",
                                            "cuEventQuery",
                                            "cuCtxRecordEvent",
                                            "another thread's cuMemAlloc",
@@ -49,6 +55,12 @@ static CUresult perform(enum act act) {
         return r;
     case FREE:
         return cuMemFree(spare);
+    case FREE_NOTHING:
+        return cuMemFree(0);
+    case ALLOC_BESIDE:
+        return cuMemAllocAsync(&d, 100, s2);
+    case FREE_BESIDE:
+        return cuMemFreeAsync(spare, s2);
     case QUERY:
         return cuEventQuery(e2);
     case FENCE:
@@ -88,9 +100,9 @@ static void *elsewhere(void *arg) {
 
 /* Rows: global, thread-local, relaxed; 1: refused and spoiled. */
 static const int spoils[3][ACTS] = {
-    {1, 1, 1, 1, 1, 0, 1, 0, 0, 1, 1, 0},
-    {1, 1, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0},
-    {0, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 0},
+    {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 1, 1, 0},
+    {1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0},
+    {0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 0},
 };
 
 static void rules(void) {

@@ -36,6 +36,10 @@ static void sizes(void) {
     cuMemFree(d);
     expect(cuMemAllocPitch(&d, &pitch, 100, 10, 3), CUDA_ERROR_INVALID_VALUE, "element size 3");
     expect(cuMemAllocPitch(&d, &pitch, 0, 10, 4), CUDA_ERROR_INVALID_VALUE, "width 0");
+    check(pitch == 0, "… gives pitch 0");
+    expect(cuMemAllocPitch(&d, &pitch, (size_t)1 << 32, (size_t)1 << 32, 4), CUDA_ERROR_INVALID_VALUE,
+           "what wraps around to nothing is invalid");
+    expect(cuMemAllocPitch(&d, &pitch, 100, SIZE_MAX, 4), CUDA_ERROR_OUT_OF_MEMORY, "what wraps around to more is out of memory");
 }
 
 static void frees(void) {

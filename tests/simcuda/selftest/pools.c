@@ -67,6 +67,13 @@ static void accounting(void) {
     cuDeviceGetMemPool(&current, 0);
     check(current == pool, "which makes the default one current");
     expect(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE, "the default one cannot be");
+    props.maxSize = 4 << 20;
+    expect(cuMemPoolCreate(&own, &props), CUDA_SUCCESS, "a pool with a limit");
+    expect(cuMemAllocFromPoolAsync(&p, 8 << 20, own, a), CUDA_ERROR_OUT_OF_MEMORY, "has no more than that");
+    expect(cuMemAllocFromPoolAsync(&p, 2 << 20, own, a), CUDA_SUCCESS, "but so much");
+    CUmemAccessDesc none = {.location = props.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    expect(cuMemPoolSetAccess(own, &none, 1), CUDA_ERROR_INVALID_DEVICE, "its own device keeps its access");
+    cuMemFreeAsync(p, a);
 }
 
 int main(void) {
