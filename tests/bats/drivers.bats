@@ -10,6 +10,7 @@ setup() {
 # every_kind VERSION: each kind of allocation, reached in ways of each sort (ways.bats has them all, for today's driver).
 every_kind() {
   local way kind
+  needs_own_processor "takes minutes in an emulator"
   for kind in malloc async pitch 3d managed from_pool malloc_freed_async async_freed_sync; do
     for way in shared static-ptds; do
       assert_like_bare_driver SIMCUDA_DRIVER="$1" runtime_kinds.$way $kind
