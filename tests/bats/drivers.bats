@@ -26,6 +26,7 @@ every_kind() {
 every_sort() {
   local program variant expected backend
   while read -r program; do
+    [[ $1 == 11020 && $program == persistent_kernel* ]] && continue # 11.2 lacks what it is linked to
     # shellcheck disable=SC2086
     assert_like_bare_driver SIMCUDA_DRIVER="$1" $program
     [[ $program == pairs* ]] || assert_success # 11.2 has no memory of graphs
