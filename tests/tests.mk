@@ -4,6 +4,7 @@
 #   make programs         builds $(BUILD)/programs (or programs-gpu): <program>.<variant>
 #   make check-bats       runs tests/bats; leaves "<passed> <failed> <skipped>" in $(BUILD)/check/bats.count
 #   make check-gpu-bats   the same on the real driver; counts in $(BUILD)/check/gpu-bats.count
+#   make soak-exits       ends and forks processes many thousand times
 #   make bench            measures what the preload costs a program without CUDA
 #   make check-aarch64    a part of them on aarch64, under qemu; counts in $(BUILD)/check/aarch64.count
 
@@ -28,7 +29,7 @@ system_libs    := -ldl -lpthread -lrt
 per_thread     := -DCUDA_API_PER_THREAD_DEFAULT_STREAM
 program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF $@.d -MT $@
 
-runtime_programs := runtime_kinds free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
+runtime_programs := runtime_kinds exits free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
   fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted
 driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life no_context \
@@ -163,6 +164,11 @@ endif
 
 check-gpu-bats:
 	@$(MAKE) --no-print-directory CUPLUG_TEST_DRIVER=gpu check-bats
+
+# What takes too long for every run: the same, many times over.
+.PHONY: soak-exits
+soak-exits: lib programs
+	tests/soak/exits
 
 # Measurements, which depend on the machine and so are no part of make check.
 .PHONY: bench bench-startup
