@@ -6,6 +6,7 @@
 #include "cache.h"
 #include "config/table.h"
 #include "plugin.h"
+#include "shim/live.h"
 #include "shim/log.h"
 
 #include <string.h>
@@ -38,6 +39,17 @@ bool cuplug_backend_locate(int number, CUdeviceptr pointer, CUdeviceptr *base) {
         return cuplug_plugin_find(selves[number], pointer, base);
     default:
         return false;
+    }
+}
+
+bool cuplug_backend_share(int number, const struct cuplug_record *record) {
+    switch (number) {
+    case CUPLUG_BACKEND_POOL:
+    case CUPLUG_BACKEND_ARENA:
+    case CUPLUG_BACKEND_MANAGED:
+        return cuplug_cache_share(selves[number], record->context, record->cookie);
+    default:
+        return true;
     }
 }
 

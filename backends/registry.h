@@ -22,6 +22,11 @@ void *cuplug_backend_self(int number);
  * known. Never so with direct, whose allocations the driver can tell apart itself. */
 bool cuplug_backend_locate(int number, CUdeviceptr pointer, CUdeviceptr *base);
 
+/* Another process will use this live block: all that was ordered before it is done first, and once it is freed it is kept from others for a while (seconds), as
+ * that process may not have closed it. False if its context ended. A plugin hears nothing of it. */
+struct cuplug_record;
+bool cuplug_backend_share(int number, const struct cuplug_record *record);
+
 /* A plugin's own cuMemFree, in a call that must not wait for the device: made later (plugin_later.c). */
 CUresult cuplug_plugin_free_later(CUdeviceptr pointer);
 

@@ -252,13 +252,3 @@ CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
         return passed(cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));
 }
-
-CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
-    /* The handle of a block inside a segment would open as the segment's first bytes: a wrong address in the importer. Refused instead. */
-    if (cuplug_on() && cuplug_core_owned(dptr)) {
-        cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: memory of this backend cannot be shared with another process yet; "
-                                    "use CUPLUG_BACKEND=direct for this program");
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return cuplug_real.cuIpcGetMemHandle(pHandle, dptr);
-}
