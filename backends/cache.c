@@ -225,6 +225,7 @@ static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_re
         return CUDA_ERROR_OUT_OF_MEMORY;
     cuplug_lock(&cache->lock);
     cache->tight = true;
+    cuplug_cache_release_kept(cache, true);
     cuplug_unlock(&cache->lock);
     result = retry(cache, request, block);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && cuplug_cache_record_all(cache))
@@ -294,8 +295,7 @@ out:
     return CUDA_SUCCESS;
 }
 
-/* Queues a block that earlier work of the whole context may still use. The lock is held. */
-static void queue(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
+void cuplug_cache_queue(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
     block->mark = cuplug_fence_mark(&cache->fence);
     block->state = CUPLUG_BLOCK_WAITING;
     cuplug_queue_push(&cache->waiting, block);
@@ -365,7 +365,10 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     cache->live_bytes -= freed->size;
     if (block->kind == CUPLUG_ASYNC)
         cache->ordered.now -= block->size;
-    if (idle && cuplug_fence_passed(&cache->fence, freed->mark)) {
+    cuplug_cache_release_kept(cache, false);
+    if (freed->shared) {
+        cuplug_cache_keep(cache, freed);
+    } else if (idle && cuplug_fence_passed(&cache->fence, freed->mark)) {
         /* cudaFree of stream-ordered memory waits for nothing: the program has seen to its own use, and the use before that is over. */
         cuplug_heap_give(&cache->heap, &cache->ready, freed);
     } else if (release->kind == CUPLUG_ASYNC && release->context == block->context &&
@@ -373,7 +376,7 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
         due = owe_in_stream(cache, &stream, freed);
         mark = stream ? freed->stream_mark : freed->mark;
     } else {
-        queue(cache, freed);
+        cuplug_cache_queue(cache, freed);
         mark = freed->mark;
         wait = must_wait(cache);
         due = cuplug_cache_owe(&cache->unrecorded, freed->size, wait || cache->tight || needed_soon(cache, freed->size));

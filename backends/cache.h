@@ -6,8 +6,8 @@
  * takes, in this order, the stream's own; a ready one; one that turns out to be done; new memory while little is waiting; one that the device is
  * told to wait for; new memory.
  *
- * Files: cache.c (allocation and free), cache_stream.c (stream-ordered blocks), cache_reclaim.c (asking, waiting, giving back), cache_context.c
- * (what concerns contexts as a whole).
+ * Files: cache.c (allocation and free), cache_stream.c (stream-ordered blocks), cache_reclaim.c (asking, waiting, giving back), cache_share.c
+ * (blocks that other processes may use), cache_context.c (what concerns contexts as a whole).
  */
 #ifndef CUPLUG_CACHE_H
 #define CUPLUG_CACHE_H
@@ -19,6 +19,8 @@
 #include "cuplug_backend.h"
 #include "heap.h"
 #include "registry.h"
+
+#include <time.h>
 
 #define CUPLUG_CACHE_GRAIN ((size_t)512)      /* the driver's own spacing */
 #define CUPLUG_CACHE_PAGE ((size_t)2 << 20)   /* what the driver hands out device memory in */
@@ -64,6 +66,8 @@ struct cuplug_cache {
     struct cuplug_context *context;
     struct cuplug_heap heap;
     struct cuplug_list ready;    /* free for any new work of the context */
+    struct cuplug_queue kept[2]; /* freed, but perhaps still another process's: for long enough, or since `kept_since` */
+    time_t kept_since;
     struct cuplug_queue waiting; /* freed by cudaFree and the like, not yet passed by the fence */
     struct cuplug_fence fence;
     struct cuplug_debt unrecorded; /* waiting and not covered by a record */
@@ -80,6 +84,7 @@ struct cuplug_cache {
 CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block);
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release);
 int cuplug_cache_owns(void *self, CUdeviceptr pointer);
+bool cuplug_cache_share(void *self, struct cuplug_context *context, struct cuplug_heap_block *block);
 bool cuplug_cache_find(void *self, CUdeviceptr pointer, CUdeviceptr *base);
 void cuplug_cache_ordered(void *self, CUdevice device, bool forget, struct cuplug_ordered *ordered);
 size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t free);
@@ -109,6 +114,13 @@ struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache,
 /* Frees a live block in the order of a stream; NULL without memory to describe the stream. The lock is held. */
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block, CUstream handle,
                                                      uint64_t id);
+
+/* Queues a block that earlier work of the whole context may still use. The lock is held. */
+void cuplug_cache_queue(struct cuplug_cache *cache, struct cuplug_heap_block *block);
+
+/* Frees a block that another process may use; those that were kept long enough (or all of them) are queued. The lock is held. */
+void cuplug_cache_keep(struct cuplug_cache *cache, struct cuplug_heap_block *block);
+void cuplug_cache_release_kept(struct cuplug_cache *cache, bool all);
 
 /* Moves every block that the fences have passed to `ready`. The lock is held. */
 void cuplug_cache_drain(struct cuplug_cache *cache);

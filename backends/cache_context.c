@@ -187,6 +187,17 @@ bool cuplug_cache_record_all(struct cuplug_cache *cache) {
     return (waiting || cuplug_hooked) && cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
 }
 
+static void release(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+
+    if (!cache || context->device != question->device)
+        return;
+    cuplug_lock(&cache->lock);
+    cuplug_cache_release_kept(cache, true);
+    cuplug_unlock(&cache->lock);
+}
+
 static void record(struct cuplug_context *context, void *arg) {
     struct question *question = arg;
     struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
@@ -201,6 +212,7 @@ size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *con
     (void)context;
     if (question.policy->keeps)
         return 0;
+    cuplug_context_each(release, &question);
     cuplug_context_each(wait, &question);
     cuplug_context_each(give_back, &question);
     if (!question.bytes) { /* what no free recorded, only now: such a record also covers work submitted after the free */
@@ -237,7 +249,7 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     reserved = cache->heap.reserved;
     cuplug_heap_clear(&cache->heap);
     cache->ready = (struct cuplug_list){0};
-    cache->waiting = (struct cuplug_queue){0};
+    cache->waiting = cache->kept[0] = cache->kept[1] = (struct cuplug_queue){0};
     cache->unrecorded = (struct cuplug_debt){0};
     cache->live_bytes = 0;
     cache->tight = false;

@@ -30,6 +30,7 @@ struct cuplug_heap_block {
     struct cuplug_segment *segment; /* NULL: the descriptor describes nothing now */
     struct cuplug_heap_block *before, *after; /* by address, within the segment */
     enum cuplug_block_state state;
+    bool shared; /* live: another process may use it */
     struct cuplug_list *list;                /* where it is free */
     struct cuplug_heap_block *left, *right;  /* the list's tree */
     struct cuplug_heap_block *older, *newer; /* a queue: the pool's waiting blocks, or the list's blocks by age */

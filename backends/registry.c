@@ -6,6 +6,7 @@
 #include "cache.h"
 #include "config/table.h"
 #include "plugin.h"
+#include "shim/live.h"
 #include "shim/log.h"
 
 #include <string.h>
@@ -46,6 +47,17 @@ bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cup
         return false;
     cuplug_cache_ordered(selves[number], device, forget, ordered);
     return true;
+}
+
+bool cuplug_backend_share(int number, const struct cuplug_record *record) {
+    switch (number) {
+    case CUPLUG_BACKEND_POOL:
+    case CUPLUG_BACKEND_ARENA:
+    case CUPLUG_BACKEND_MANAGED:
+        return cuplug_cache_share(selves[number], record->context, record->cookie);
+    default:
+        return true;
+    }
 }
 
 int cuplug_backend_choose(const char *spec) {

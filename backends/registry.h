@@ -32,6 +32,11 @@ struct cuplug_ordered {
  * `forget`: from now on the most so far is what there is now. */
 bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cuplug_ordered *ordered);
 
+/* Another process will use this live block: all that was ordered before it is done first, and once it is freed it is kept from others for a while (seconds), as
+ * that process may not have closed it. False if its context ended. A plugin hears nothing of it. */
+struct cuplug_record;
+bool cuplug_backend_share(int number, const struct cuplug_record *record);
+
 /* A plugin's own cuMemFree, in a call that must not wait for the device: made later (plugin_later.c). */
 CUresult cuplug_plugin_free_later(CUdeviceptr pointer);
 

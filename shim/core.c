@@ -7,6 +7,7 @@
 #include "config/options.h"
 #include "config/table.h"
 #include "deepbind.h"
+#include "ipc.h"
 #include "stats.h"
 
 #include <string.h>
@@ -391,6 +392,7 @@ void cuplug_core_context_shared(struct cuplug_context *context) {
 
 void cuplug_core_context_lost(struct cuplug_context *context) {
     cuplug_live_drop_context(context, lose);
+    cuplug_ipc_context_lost(context);
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
         if (used(i) && cuplug_backend(i)->context_lost)
             cuplug_backend(i)->context_lost(cuplug_backend_self(i), context);

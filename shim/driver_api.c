@@ -254,17 +254,3 @@ CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
         return passed(cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));
 }
-
-CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
-    struct cuplug_record record;
-    CUdeviceptr base;
-
-    /* The handle of a block inside a segment would open as the segment's first bytes: a wrong address in the importer. Refused instead. */
-    if (cuplug_on() && cuplug_core_owned(dptr)) {
-        if (pHandle && cuplug_core_find(dptr, &base, &record) == CUPLUG_A_BACKENDS)
-            cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: memory of this backend cannot be shared with another process yet; "
-                                        "use CUPLUG_BACKEND=direct for this program");
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return cuplug_real.cuIpcGetMemHandle(pHandle, dptr);
-}

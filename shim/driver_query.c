@@ -69,7 +69,8 @@ static void describe(void *data, CUpointer_attribute attribute, CUdeviceptr base
         *(unsigned int *)data = record->sync_memops;
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: /* see cuIpcGetMemHandle */
-        *(unsigned int *)data = 0;
+        if (record->kind == CUPLUG_ASYNC || cuplug_options.ipc)
+            *(unsigned int *)data = 0;
         break;
     case CU_POINTER_ATTRIBUTE_CONTEXT: /* a pool's memory is the device's (measured) */
         if (record->kind == CUPLUG_ASYNC)

@@ -29,7 +29,7 @@ system_libs    := -ldl -lpthread -lrt
 per_thread     := -DCUDA_API_PER_THREAD_DEFAULT_STREAM
 program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF $@.d -MT $@
 
-runtime_programs := runtime_kinds exits free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
+runtime_programs := runtime_kinds exits ipc free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
   fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted
 driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life no_context \

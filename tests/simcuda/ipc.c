@@ -2,7 +2,7 @@
  * ipc.c — memory and events of other processes.
  *
  * A memory handle names the exporting process, its memory file and the allocation's place in it; an importer maps the
- * pages and gets the allocation's own address within them. An interprocess event is two counters in a shared page.
+ * pages and gets the allocation's own address within them. They stay as they are when the exporter frees them. An interprocess event is two counters in a shared page.
  */
 #include "ipc.h"
 
@@ -15,13 +15,15 @@
 #include <unistd.h>
 
 #define MAGIC 0x73696d63u
+#define CLIENT 0xc1d00000u
 
 /* Both 64-byte handles. The last eight bytes are zero and are not looked at when a handle is opened. */
 struct wire {
     uint32_t magic, event;
     int32_t pid, fd, device, pad;
     uint64_t offset, size, id;
-    uint64_t reserved, ignored;
+    uint32_t client, pad2; /* another client's is no handle at all */
+    uint64_t ignored;
 };
 _Static_assert(sizeof(struct wire) == sizeof(CUipcMemHandle) && sizeof(struct wire) == sizeof(CUipcEventHandle), "64 bytes");
 
@@ -54,6 +56,7 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
         return sim_unlock_return(r);
     struct sim_device *device = &sim.device[alloc->device];
     struct wire wire = {.magic = MAGIC,
+                        .client = CLIENT,
                         .pid = getpid(),
                         .fd = device->memfd,
                         .device = alloc->device,
@@ -61,6 +64,7 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
                         .size = alloc->size,
                         .id = alloc->id};
     memcpy(handle, &wire, sizeof(wire));
+    alloc->exported = true;
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
@@ -86,13 +90,15 @@ static CUresult import_memory(const struct wire *wire, struct import **out) {
 CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags) {
     struct wire wire;
     memcpy(&wire, &handle, sizeof(wire));
-    if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || wire.magic != MAGIC || wire.event)
+    if (!out || !(flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) || wire.magic != MAGIC || wire.event)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     struct sim_ctx *ctx;
     CUresult r = sim_current(&ctx);
     if (r == CUDA_SUCCESS && wire.pid == getpid())
         r = CUDA_ERROR_INVALID_CONTEXT;
+    if (r == CUDA_SUCCESS && wire.client != CLIENT)
+        r = CUDA_ERROR_INVALID_HANDLE;
     if (r == CUDA_SUCCESS && wire.device >= sim.devices)
         r = CUDA_ERROR_INVALID_DEVICE;
     if (r != CUDA_SUCCESS)

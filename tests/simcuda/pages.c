@@ -158,6 +158,10 @@ void sim_pages_give(struct sim_alloc *alloc) {
         set_units(p, alloc->base % SIM_PAGE / SIM_UNIT, alloc->span / SIM_UNIT, NULL);
         if (p->free_units == UNITS)
             give_pages(d, page, 1);
+    } else if (alloc->exported) { /* nobody tells when the other closes it: the pages are not used again */
+        mprotect((void *)alloc->base, alloc->span, PROT_NONE);
+        for (size_t i = page; i < page + alloc->span / SIM_PAGE; i++)
+            d->page[i].whole = NULL;
     } else {
         give_pages(d, page, alloc->span / SIM_PAGE);
     }

@@ -44,6 +44,7 @@ struct sim_alloc {
     bool cached;     /* lies in its pool, waiting for the next owner */
     bool registered; /* host memory that belongs to the program */
     bool sync_memops;
+    bool exported;   /* another process may have it open: what it reads there stays after the free */
     unsigned access;     /* VMM mapping: bit per device */
     void *physical;      /* VMM mapping: of what */
     int graphs;          /* graph memory: how many graphs have a node for it */

@@ -1,0 +1,230 @@
+/*
+ * ipc.c: memory shared between processes by cuIpcGetMemHandle. The driver's handle means a whole allocation of its own, here a backend's segment, so
+ * our handle says also where in it the program's allocation begins. Owns the list of what this process has opened.
+ *
+ * A handle is 64 bytes. The last 8 are zero in the driver's, which does not look at them when it opens one; ours has there, from the lowest bit:
+ *     offset     32 bits, in units of 512 bytes
+ *     generation 16 bits, so that the next allocation at the same place has another handle
+ *     check      16 bits over all the rest, the highest always set
+ * and the bytes that name the exporter's client are inverted: whoever opens it without cuplug is told that it is no handle (CUDA_ERROR_INVALID_HANDLE;
+ * all measured) instead of being given the segment's first bytes.
+ */
+#include "ipc.h"
+
+#include "config/options.h"
+#include "context.h"
+#include "core.h"
+#include "driver_api.h"
+#include "init.h"
+#include "log.h"
+#include "pages.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { UNIT = 512, CLIENT = 48, CLIENT_BYTES = 4, TAIL = 56 };
+
+/* An address that the program was given, and the driver's for the same: closing takes the driver's. */
+struct import {
+    struct import *next;
+    const struct cuplug_context *context;
+    CUdeviceptr pointer, base;
+    size_t opened;
+};
+
+static struct cuplug_lock lock; /* held for a few instructions; a child after a fork cannot use CUDA */
+static struct import *imports;
+static struct cuplug_slab slab = {.object_size = sizeof(struct import)};
+
+static uint64_t tail_of(const CUipcMemHandle *handle) {
+    uint64_t tail;
+
+    memcpy(&tail, handle->reserved + TAIL, sizeof tail);
+    return tail;
+}
+
+static void set_tail(CUipcMemHandle *handle, uint64_t tail) {
+    memcpy(handle->reserved + TAIL, &tail, sizeof tail);
+}
+
+static void invert_client(CUipcMemHandle *handle) {
+    for (int i = CLIENT; i < CLIENT + CLIENT_BYTES; i++)
+        handle->reserved[i] = (char)~handle->reserved[i];
+}
+
+/* FNV-1a over everything but the check itself. */
+static uint64_t check_of(const CUipcMemHandle *handle) {
+    uint32_t hash = 2166136261u;
+
+    for (int i = 0; i < TAIL + 6; i++)
+        hash = (hash ^ (unsigned char)handle->reserved[i]) * 16777619u;
+    return ((hash >> 16 ^ hash) & 0xffff) | 0x8000;
+}
+
+static void encode(CUipcMemHandle *handle, uint64_t offset, uint64_t generation) {
+    invert_client(handle);
+    set_tail(handle, offset / UNIT | (generation & 0xffff) << 32);
+    set_tail(handle, tail_of(handle) | check_of(handle) << 48);
+}
+
+/* If the handle is one of ours: makes it the driver's, and *offset. */
+static bool decode(CUipcMemHandle *handle, uint64_t *offset) {
+    uint64_t tail = tail_of(handle);
+
+    if (!tail || tail >> 48 != check_of(handle))
+        return false;
+    *offset = (tail & UINT32_MAX) * UNIT;
+    invert_client(handle);
+    set_tail(handle, 0);
+    return true;
+}
+
+static CUresult refuse(const char *why) {
+    static _Atomic bool said;
+
+    if (!atomic_exchange(&said, true))
+        cuplug_log(CUPLUG_LOG_WARN, "cuIpcGetMemHandle: refused: %s; CUPLUG_BACKEND=direct shares the driver's own memory", why);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+    bool on = cuplug_on();
+    struct cuplug_record record;
+    CUdeviceptr base, segment;
+    CUipcMemHandle handle;
+    CUresult result;
+    size_t size;
+
+    switch (on && pHandle ? cuplug_core_find(dptr, &base, &record) : CUPLUG_THE_DRIVERS) {
+    case CUPLUG_THE_DRIVERS:
+        return cuplug_real.cuIpcGetMemHandle(pHandle, dptr);
+    case CUPLUG_NOBODYS:
+        return CUDA_ERROR_INVALID_VALUE;
+    case CUPLUG_A_BACKENDS:
+        break;
+    }
+    if (record.kind == CUPLUG_ASYNC) /* natively a pool's, which has handles of its own kind */
+        return CUDA_ERROR_INVALID_VALUE;
+    if (cuplug_options.ipc)
+        return refuse("CUPLUG_IPC=refuse");
+    result = cuplug_real.cuIpcGetMemHandle(&handle, base);
+    if (result == CUDA_SUCCESS)
+        result = cuplug_real.cuMemGetAddressRange_v2(&segment, &size, base);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (segment != base || size != record.size) { /* else it is the driver's own allocation */
+        if (tail_of(&handle) != 0)
+            return refuse("this driver uses all of the handle");
+        if ((base - segment) % UNIT || (base - segment) / UNIT > UINT32_MAX)
+            return refuse("the backend's block does not start at a multiple of 512 bytes");
+        if (!cuplug_backend_share((int)record.backend, &record))
+            return CUDA_ERROR_INVALID_VALUE; /* its context ended just now */
+        encode(&handle, base - segment, record.sequence);
+    }
+    *pHandle = handle;
+    return CUDA_SUCCESS;
+}
+
+/* The lock is held. */
+static struct import *find(CUdeviceptr pointer, const struct cuplug_context *context) {
+    struct import *import = imports;
+
+    while (import && (import->pointer != pointer || (context && import->context != context)))
+        import = import->next;
+    return import;
+}
+
+static bool remember(const struct cuplug_context *context, CUdeviceptr pointer, CUdeviceptr base) {
+    struct import *import;
+
+    cuplug_lock(&lock);
+    import = find(pointer, context);
+    if (!import && (import = cuplug_slab_take(&slab))) {
+        *import = (struct import){.next = imports, .context = context, .pointer = pointer, .base = base};
+        imports = import;
+    }
+    if (import)
+        import->opened++;
+    cuplug_unlock(&lock);
+    return import;
+}
+
+/* The lock is held. */
+static void drop(struct import *import) {
+    struct import **link = &imports;
+
+    while (*link != import)
+        link = &(*link)->next;
+    *link = import->next;
+    cuplug_slab_give(&slab, import);
+}
+
+/* Where the driver knows the address under another one: that. */
+static CUdeviceptr base_of(CUdeviceptr pointer) {
+    struct import *import;
+
+    cuplug_lock(&lock);
+    import = find(pointer, NULL);
+    pointer = import ? import->base : pointer;
+    cuplug_unlock(&lock);
+    return pointer;
+}
+
+static void forget(CUdeviceptr pointer) {
+    struct import *import;
+
+    cuplug_lock(&lock);
+    import = find(pointer, NULL);
+    if (import && --import->opened == 0)
+        drop(import);
+    cuplug_unlock(&lock);
+}
+
+static CUresult opened(CUresult result, CUdeviceptr *pdptr, uint64_t offset) {
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!remember(cuplug_context_current(), *pdptr + offset, *pdptr)) {
+        cuplug_real.cuIpcCloseMemHandle(*pdptr);
+        *pdptr = 0;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *pdptr += offset;
+    return result;
+}
+
+CUresult cuplug_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
+    uint64_t offset;
+
+    if (!cuplug_on() || !decode(&handle, &offset))
+        return cuplug_real.cuIpcOpenMemHandle(pdptr, handle, Flags);
+    return opened(cuplug_real.cuIpcOpenMemHandle(pdptr, handle, Flags), pdptr, offset);
+}
+
+CUresult cuplug_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
+    uint64_t offset;
+
+    if (!cuplug_on() || !decode(&handle, &offset))
+        return cuplug_real.cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
+    return opened(cuplug_real.cuIpcOpenMemHandle_v2(pdptr, handle, Flags), pdptr, offset);
+}
+
+CUresult cuplug_cuIpcCloseMemHandle(CUdeviceptr dptr) {
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuIpcCloseMemHandle(on ? base_of(dptr) : dptr);
+
+    if (on && result == CUDA_SUCCESS)
+        forget(dptr);
+    return result;
+}
+
+void cuplug_ipc_context_lost(const struct cuplug_context *context) {
+    struct import *import, *next;
+
+    cuplug_lock(&lock);
+    for (import = imports; import; import = next) {
+        next = import->next;
+        if (import->context == context)
+            drop(import);
+    }
+    cuplug_unlock(&lock);
+}

@@ -1,0 +1,46 @@
+# Device memory shared between processes by CUDA IPC: the importer gets the allocation, not the segment around it.
+
+load helpers/load
+
+@test "an importer reads and writes the exporter's blocks, opened twice, closed, and freed under it" {
+  # Lost otherwise: data, in whoever's memory the importer believes to be its own.
+  local expected BACKENDS="direct pool arena" backend
+  without_shim ipc.shared
+  assert_success
+  expected=$output
+  assert_line "importer: wrong bytes 0, blocks at another's address 0"
+  for backend in direct pool arena; do
+    for program in ipc.shared ipc.static; do
+      with_shim "$backend" $program
+      assert_same "$program ($backend)" "status 0: $expected" "status $status: $output$stderr"
+    done
+  done
+}
+
+@test "an importer without the shim is told that it is no handle, instead of being given another's memory" {
+  # Lost otherwise: data, without a word.
+  with_shim pool ipc.shared "$SANITIZER"
+  assert_success
+  assert_line --regexp "^open: cudaError(InvalidResourceHandle|InvalidValue)$"
+  assert_line "importer ended: 0"
+}
+
+@test "an importer under another backend opens what the pool shares, and the reverse" {
+  local backend
+  for backend in direct pool arena; do
+    with_shim "$backend" ipc.shared "$(preload)"
+    assert_success
+    assert_line "importer: wrong bytes 0, blocks at another's address 0"
+  done
+}
+
+@test "managed memory and CUPLUG_IPC=refuse: no handle, one line" {
+  with_shim managed ipc.shared
+  assert_success
+  assert_output "handle: cudaErrorInvalidValue"
+  with_shim pool CUPLUG_IPC=refuse ipc.shared
+  assert_success
+  assert_output "handle: cudaErrorInvalidValue"
+  assert_equal "$(wc -l <<<"$stderr")" 1
+  [[ $stderr == "cuplug: cuIpcGetMemHandle: refused: CUPLUG_IPC=refuse; "* ]]
+}
