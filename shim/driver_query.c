@@ -8,6 +8,7 @@
 #include "config/options.h"
 #include "core.h"
 #include "init.h"
+#include "ipc.h"
 #include "others.h"
 
 /* Of an address in which nobody has memory the driver is asked by this one, which never is any, so that the answer is exactly its
@@ -89,6 +90,17 @@ static void describe(void *data, CUpointer_attribute attribute, CUdeviceptr base
     }
 }
 
+/* The same for a block of another process's, which the driver opened as a segment, too. */
+static void describe_import(void *data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+    CUdeviceptr base;
+    size_t size;
+
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR && cuplug_ipc_find(pointer, &base, &size))
+        *(CUdeviceptr *)data = base;
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE && cuplug_ipc_find(pointer, &base, &size))
+        *(size_t *)data = size;
+}
+
 CUresult cuplug_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     struct cuplug_record record;
     CUdeviceptr base;
@@ -98,6 +110,8 @@ CUresult cuplug_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 
     if (result == CUDA_SUCCESS && owner == CUPLUG_A_BACKENDS)
         describe(data, attribute, base, &record);
+    else if (result == CUDA_SUCCESS && on)
+        describe_import(data, attribute, ptr);
     return result;
 }
 
@@ -113,6 +127,8 @@ CUresult cuplug_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_att
     for (unsigned int i = 0; result == CUDA_SUCCESS && i < numAttributes; i++) {
         if (owner == CUPLUG_A_BACKENDS && data[i])
             describe(data[i], attributes[i], base, &record);
+        else if (on && owner == CUPLUG_THE_DRIVERS && data[i])
+            describe_import(data[i], attributes[i], ptr);
         else if (owner == CUPLUG_NOBODYS && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
                  *(CUdeviceptr *)data[i] == nowhere)
             *(CUdeviceptr *)data[i] = asked; /* what is not CUDA's may be the host's (measured) */
@@ -154,13 +170,18 @@ CUresult cuplug_cuMemGetAddressRange(CUdeviceptr *pbase, size_t *psize, CUdevice
     bool on = cuplug_on();
     enum cuplug_whose owner = whose(on, &dptr, &base, &record);
     CUresult result = cuplug_real.cuMemGetAddressRange_v2(pbase, psize, dptr);
+    size_t size = 0;
 
-    if (result == CUDA_SUCCESS && owner == CUPLUG_A_BACKENDS) {
-        if (pbase)
-            *pbase = base;
-        if (psize)
-            *psize = record.size;
-    }
+    if (result != CUDA_SUCCESS || !on)
+        return result;
+    if (owner == CUPLUG_A_BACKENDS)
+        size = record.size;
+    else if (owner != CUPLUG_THE_DRIVERS || !cuplug_ipc_find(dptr, &base, &size))
+        return result;
+    if (pbase)
+        *pbase = base;
+    if (psize)
+        *psize = size;
     return result;
 }
 

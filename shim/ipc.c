@@ -28,12 +28,12 @@ enum { UNIT = 512, CLIENT = 48, CLIENT_BYTES = 4, TAIL = 56 };
 struct import {
     struct import *next;
     const struct cuplug_context *context;
-    CUdeviceptr pointer, base;
+    CUdeviceptr pointer, base, end; /* … up to the segment's end, as a handle has no room for the block's */
     size_t opened;
 };
 
 static struct cuplug_lock lock; /* held for a few instructions; a child after a fork cannot use CUDA */
-static struct import *imports;
+static struct import *_Atomic imports; /* changed under the lock */
 static struct cuplug_slab slab = {.object_size = sizeof(struct import)};
 
 static uint64_t tail_of(const CUipcMemHandle *handle) {
@@ -134,13 +134,13 @@ static struct import *find(CUdeviceptr pointer, const struct cuplug_context *con
     return import;
 }
 
-static bool remember(const struct cuplug_context *context, CUdeviceptr pointer, CUdeviceptr base) {
+static bool remember(const struct cuplug_context *context, CUdeviceptr pointer, CUdeviceptr base, CUdeviceptr end) {
     struct import *import;
 
     cuplug_lock(&lock);
     import = find(pointer, context);
     if (!import && (import = cuplug_slab_take(&slab))) {
-        *import = (struct import){.next = imports, .context = context, .pointer = pointer, .base = base};
+        *import = (struct import){.next = imports, .context = context, .pointer = pointer, .base = base, .end = end};
         imports = import;
     }
     if (import)
@@ -151,12 +151,33 @@ static bool remember(const struct cuplug_context *context, CUdeviceptr pointer, 
 
 /* The lock is held. */
 static void drop(struct import *import) {
-    struct import **link = &imports;
+    struct import *before = imports;
 
-    while (*link != import)
-        link = &(*link)->next;
-    *link = import->next;
+    if (before == import) {
+        imports = import->next;
+    } else {
+        while (before->next != import)
+            before = before->next;
+        before->next = import->next;
+    }
     cuplug_slab_give(&slab, import);
+}
+
+bool cuplug_ipc_find(CUdeviceptr address, CUdeviceptr *base, size_t *size) {
+    struct import *nearest = NULL;
+
+    if (!atomic_load_explicit(&imports, memory_order_relaxed))
+        return false;
+    cuplug_lock(&lock);
+    for (struct import *import = imports; import; import = import->next)
+        if (import->pointer <= address && address < import->end && (!nearest || import->pointer > nearest->pointer))
+            nearest = import;
+    if (nearest) {
+        *base = nearest->pointer;
+        *size = nearest->end - nearest->pointer;
+    }
+    cuplug_unlock(&lock);
+    return nearest;
 }
 
 /* Where the driver knows the address under another one: that. */
@@ -181,9 +202,14 @@ static void forget(CUdeviceptr pointer) {
 }
 
 static CUresult opened(CUresult result, CUdeviceptr *pdptr, uint64_t offset) {
+    CUdeviceptr base;
+    size_t size;
+
     if (result != CUDA_SUCCESS)
         return result;
-    if (!remember(cuplug_context_current(), *pdptr + offset, *pdptr)) {
+    if (cuplug_real.cuMemGetAddressRange_v2(&base, &size, *pdptr) != CUDA_SUCCESS || base != *pdptr || offset >= size)
+        size = offset; /* nothing to say about it */
+    if (!remember(cuplug_context_current(), *pdptr + offset, *pdptr, *pdptr + size)) {
         cuplug_real.cuIpcCloseMemHandle(*pdptr);
         *pdptr = 0;
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -10,6 +10,7 @@
 
 #define BLOCKS 12
 #define BIG (3 * MIB)
+#define MANY 12 /* of 8 MiB: so much that an allocator would rather wait for the old kernels than take new memory */
 
 static const size_t sizes[BLOCKS] = {100, 512, 4097, 64 * KIB, 1000, MIB, BIG, 300, 2 * MIB, 5 * MIB, 20 * KIB, 700 * KIB};
 
@@ -56,6 +57,9 @@ static int importer(int in, int out) {
         return 0;
     }
     RT(cudaIpcCloseMemHandle(memory[1]));
+    RT(cudaIpcOpenMemHandle(&other, message.late, cudaIpcMemLazyEnablePeerAccess));
+    RT(cudaMemset(other, 0x77, BIG));
+    RT(cudaDeviceSynchronize());
     for (int i = 0; i < BLOCKS; i++) {
         RT(cudaIpcOpenMemHandle(&memory[i], message.handle[i], cudaIpcMemLazyEnablePeerAccess));
         wrong += wrong_on_device(memory[i], i + 1, sizes[i]);
@@ -84,9 +88,6 @@ static int importer(int in, int out) {
     give(out, "w", 1);
     get(in, &go, 1); /* the exporter has freed block 9 and filled what it allocated since */
     printf("freed by the exporter, still open here: wrong bytes %zu\n", wrong_on_device(memory[9], 0x49, sizes[9]));
-    RT(cudaIpcOpenMemHandle(&other, message.late, cudaIpcMemLazyEnablePeerAccess));
-    RT(cudaMemset(other, 0x77, BIG));
-    RT(cudaDeviceSynchronize());
     fflush(stdout);
     give(out, "d", 1);
     get(in, &go, 1);
@@ -115,9 +116,30 @@ static void refusals(void) {
     say("handle of freed memory", cudaIpcGetMemHandle(&handle, memory));
 }
 
+/* A block whose old kernel still runs when it is handed out again. */
+static void *recycled(void) {
+    cudaStream_t stream = new_stream(cudaStreamNonBlocking);
+    void *old[MANY], *next[MANY], *found;
+
+    for (int i = 0; i < MANY; i++)
+        RT(cudaMalloc(&old[i], 8 * MIB));
+    delay(stream, 1000);
+    for (int i = 0; i < MANY; i++)
+        RT(cudaMemsetAsync(old[i], 0x55, 8 * MIB, stream));
+    for (int i = 0; i < MANY; i++)
+        RT(cudaFree(old[i]));
+    for (int i = 0; i < MANY; i++)
+        RT(cudaMalloc(&next[i], 8 * MIB));
+    found = next[0];
+    for (int i = 0; i < MANY * MANY; i++)
+        if (next[i / MANY] == old[i % MANY])
+            found = next[i / MANY];
+    return found;
+}
+
 int main(int argc, char **argv) {
     static struct message message;
-    void *memory[BLOCKS], *next, *old;
+    void *memory[BLOCKS], *next;
     int to[2], from[2], status;
     size_t wrong = 0;
     char answer;
@@ -157,11 +179,7 @@ int main(int argc, char **argv) {
     RT(cudaIpcGetMemHandle(&message.interior, (char *)memory[6] + MIB));
     printf("the handle is the same each time: %s\n", memcmp(&message.again, &message.handle[3], sizeof message.again) == 0 ? "yes" : "no");
     refusals();
-    /* A block whose old kernel still runs when it is handed out again, and shared. */
-    RT(cudaMalloc(&old, BIG));
-    slow_fill(old, 0x55, BIG, new_stream(cudaStreamNonBlocking), 500);
-    RT(cudaFree(old));
-    RT(cudaMalloc(&next, BIG));
+    next = recycled();
     RT(cudaIpcGetMemHandle(&message.late, next));
     fflush(stdout);
     give(to[1], "h", 1);
@@ -173,6 +191,12 @@ int main(int argc, char **argv) {
                 wrong += wrong_on_device(memory[i], 0x40 + i, sizes[i]);
         printf("exporter: wrong bytes %zu\n", wrong);
         RT(cudaFree(memory[9]));
+        for (int i = 0; i < 100; i++) { /* enough frees, and all of them done, for an allocator to use the block again */
+            void *another;
+            RT(cudaMalloc(&another, KIB));
+            RT(cudaFree(another));
+        }
+        RT(cudaDeviceSynchronize());
         for (int i = 0; i < 3; i++) {
             void *another;
             RT(cudaMalloc(&another, sizes[9]));
