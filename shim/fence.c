@@ -130,11 +130,12 @@ bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     struct cuplug_context *context = atomic_load(&fence->context);
     uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
     CUstreamCaptureMode mode;
-    CUdeviceptr byte = atomic_exchange(&fence->byte, 0);
+    CUdeviceptr byte;
     bool ok = false;
 
     if (cuplug_exiting() || !cuplug_context_enter(context))
         return false;
+    byte = atomic_exchange(&fence->byte, 0);
     mode = cuplug_capture_relax();
     if (cuplug_context_push(context)) {
         if (!byte && !done(context, cuplug_real.cuMemAlloc_v2(&byte, 1)))

@@ -144,3 +144,13 @@ an earlier error: right"
     [ "$(wc -l <"$native")" -ge 5 ]
   done
 }
+
+@test "an address that the driver cannot be asked about is not taken for one that it does not have" {
+  # Lost otherwise: a plugin's memory, one block with each allocation after a device reset.
+  needs_sim "makes the driver fail"
+  without_shim context_reset.shared
+  local expected=$output
+  with_shim "$ALLOCATORS/plain.so" SIMCUDA_FAIL=cuMemGetAddressRange_v2:1-=999 context_reset.shared
+  assert_equal "$stderr" ""
+  assert_output "$expected"
+}
