@@ -48,6 +48,7 @@ END
   assert_like_bare_driver SIMCUDA_DRIVER="$1" SIMCUDA_DEVICES=2 two_devices.shared
   for variant in shared ptds; do
     without_shim SIMCUDA_DRIVER="$1" "capture.$variant"
+    [ "$1" = 11020 ] && continue # 11.2 cannot instantiate graphs as the runtime here does
     assert_success
     expected=$output
     for backend in $BACKENDS; do
