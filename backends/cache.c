@@ -67,8 +67,8 @@ static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, cons
     return block;
 }
 
-/* Memory for a segment. A synchronous allocation fails as the driver's would, in the capture mode of the calling thread; a stream-ordered one is legal
- * beside a capture of other streams, so its segment must be too. The context has been entered. */
+/* Memory for a segment. A synchronous allocation fails as the driver's would, in the capture mode of the calling thread; a stream-ordered one succeeds beside
+ * the capture of another stream (natively it is refused and spoils that), so its segment must not spoil it either. The context has been entered. */
 static CUresult new_segment(struct cuplug_cache *cache, struct cuplug_context *context, size_t size, bool relaxed, CUdeviceptr *base) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     CUresult result;
@@ -244,6 +244,8 @@ static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *re
         return CUDA_SUCCESS;
     if (cuplug_debug_fault("record_in_alloc"))
         crowded = cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
+    if (cuplug_debug_fault("record_in_alloc"))
+        cuplug_fence_allow(&cache->fence);
     if (crowded && !completed_only(cache) && cuplug_fence_wait(&cache->fence)) {
         *block = drain_and_take(cache, request, &crowded);
         if (*block)
@@ -390,6 +392,8 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     } else if (due) {
         record(cache, &cache->fence, &cache->unrecorded, mark);
     }
+    if (release->kind == CUPLUG_SYNC && !idle)
+        cuplug_fence_allow(&cache->fence);
     if (wait && !cuplug_capturing())
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
     return CUDA_SUCCESS;

@@ -185,7 +185,7 @@ static CUresult accept(const struct cuplug_request *request, struct cuplug_block
     return result;
 }
 
-/* In the program's own capture mode, but a stream-ordered allocation is legal beside the capture of other streams, whatever the
+/* In the program's own capture mode, but a stream-ordered allocation succeeds beside the capture of another stream, whatever the
  * library does for it. */
 static CUresult ask(const struct cuplug_request *request, struct cuplug_block *block) {
     bool relaxed = request->kind == CUPLUG_ASYNC && cuplug_capturing();

@@ -168,9 +168,10 @@ static CUevent newest(struct cuplug_fence *fence, uint64_t *number) {
 
 /* The context has been entered. */
 static bool wait_now(struct cuplug_fence *fence, struct cuplug_context *context) {
-    bool ok = false;
-    uint64_t number;
-    CUevent event = newest(fence, &number);
+    uint64_t number = atomic_load_explicit(&fence->allowed, memory_order_acquire);
+    unsigned slot = number % CUPLUG_FENCE_RING;
+    bool held = number && atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number, ok = false;
+    CUevent event = held ? atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed) : NULL;
 
     if (!event || number <= atomic_load(&fence->waited) || number <= atomic_load(&fence->completed) || !cuplug_gate_enter())
         return false;

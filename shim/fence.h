@@ -3,8 +3,8 @@
  *
  * A fence watches one context (every stream of it) or one stream. Each free notes a mark; some frees record an event. A block whose mark is
  * below a record's number may be handed out once that record is known to be done (`completed`), or once the device has been told to wait for it
- * before any later work (`waited`, contexts only). Records are made in frees only: natively that free would have blocked until the same work was
- * done, so nothing is ordered behind work that a program may submit after it.
+ * before any later work (`waited`, contexts only). Such a wait is for what a free recorded that natively would have blocked until the same work was
+ * done (`allowed`), so nothing is ordered behind work that a program may submit after it.
  */
 #ifndef CUPLUG_FENCE_H
 #define CUPLUG_FENCE_H
@@ -25,6 +25,7 @@ struct cuplug_fence {
     _Atomic int backend;                          /* whose statistics count the records and waits */
     CUstream _Atomic stream;                      /* NULL: the whole context */
     _Atomic uint64_t started, recorded;           /* numbers given out; the highest whose driver call succeeded */
+    _Atomic uint64_t allowed;                     /* the highest that the device may be told to wait for */
     _Atomic uint64_t waited, completed;           /* the highest the device waits for; the highest known to be done */
     _Atomic bool recording;                       /* one recorder at a time */
     CUdeviceptr _Atomic byte;                     /* what cuplug_fence_synchronise could not free; 0 */
@@ -46,13 +47,22 @@ bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark);
  * done now (capture, an error). Where the driver has no context records this waits for the context instead. */
 bool cuplug_fence_record(struct cuplug_fence *fence, uint64_t mark);
 
+/* In a free that natively waits for the whole context, which not every free does that records: the device may be told to wait for what was recorded so far. */
+static inline void cuplug_fence_allow(struct cuplug_fence *fence) {
+    uint64_t recorded = atomic_load_explicit(&fence->recorded, memory_order_acquire);
+    uint64_t allowed = atomic_load_explicit(&fence->allowed, memory_order_relaxed);
+
+    while (allowed < recorded && !atomic_compare_exchange_weak(&fence->allowed, &allowed, recorded))
+        ;
+}
+
 /* Waits for all earlier work of the context, by the one call that may do so beside a capture: a cuMemFree, here of a byte. */
 bool cuplug_fence_synchronise(struct cuplug_fence *fence);
 
 /* Does the driver have records of whole contexts? */
 bool cuplug_fence_of_contexts(void);
 
-/* In an allocation: makes the context's later work wait on the device for the newest record. False if it may not or there is nothing new. */
+/* In an allocation: makes the context's later work wait on the device for the newest record that was allowed. False if it may not or there is nothing new. */
 bool cuplug_fence_wait(struct cuplug_fence *fence);
 
 /* Asks the driver which records are done. True if that brought something new. */

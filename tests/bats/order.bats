@@ -55,6 +55,14 @@ per-thread-to-stream stream-to-default two-threads handle-again"
   assert_says "finished: yes" persistent_kernel.link wait-value 4096 200
 }
 
+@test "nor behind one that frees on other streams came after" {
+  # Lost otherwise: the same, as a cudaFreeAsync waits for its own stream alone.
+  local kib
+  for kib in 4096 12288; do
+    assert_says "finished: yes" persistent_kernel.link wait-value $kib 0 200
+  done
+}
+
 @test "the same with a host function that waits" {
   needs_sim "the real driver runs host functions one at a time"
   assert_says "finished: yes" persistent_kernel.link host-function

@@ -3,11 +3,13 @@
  *
  * It runs on the bare driver, since cudaMalloc waits for nothing and orders nothing. It hangs if an allocation makes the second
  * stream wait for work that was submitted after the free. Arguments: wait-value (the waiting kernel is a queued wait) or
- * host-function; KiB of a block (4096); ms between the launch of that kernel and the allocations, in which the freed blocks' own work ends (0).
+ * host-function; KiB of a block (4096); ms between the launch of that kernel and the allocations, in which the freed blocks' own work ends (0); blocks freed by cuMemFreeAsync on other
+ * streams between the two (0), which wait for those streams alone.
  */
 #include "driver.h"
 
 #define PATIENCE_MS 3000
+#define STREAMS 20
 
 static unsigned *flag; /* pinned, so its host address is its device address too */
 
@@ -64,9 +66,18 @@ int main(int argc, char **argv) {
         CU(cuMemAlloc(&freed[i], size));
         slow_fill(freed[i], 1, size, busy, KERNEL_MS / 4);
     }
+    size_t ordered = argc > 4 ? (size_t)atoi(argv[4]) : 0;
+    CUdeviceptr small[STREAMS * 10];
+    CUstream streams[STREAMS];
+    for (size_t i = 0; i < STREAMS && ordered; i++)
+        streams[i] = new_stream(CU_STREAM_NON_BLOCKING);
+    for (size_t i = 0; i < ordered && i < COUNT_OF(small); i++)
+        CU(cuMemAllocAsync(&small[i], KIB, streams[i % STREAMS]));
     for (size_t i = 0; i < COUNT_OF(freed); i++)
         CU(cuMemFree(freed[i]));
     launch_waiter(waiter, host_function);
+    for (size_t i = 0; i < ordered && i < COUNT_OF(small); i++)
+        CU(cuMemFreeAsync(small[i], streams[i % STREAMS]));
     sleep_ms(argc > 3 ? atoi(argv[3]) : 0);
     for (size_t i = 0; i < COUNT_OF(block); i++)
         CU(cuMemAlloc(&block[i], size));
