@@ -14,7 +14,7 @@ conformance_rpath   := $(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),-Wl$(comma)-rpat
 conformance_build    = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs $(conformance_sources)
 
 .PHONY: conformance check-conformance check-teeth
-conformance: $(conformance)
+conformance: $(conformance) $(allocators_dir)/example.so
 
 $(programs_dir)/conformance.shared: $(conformance_sources) tests/conformance/conform.h $(cudart_shared) $(libcuda) | $(programs_dir)
 	$(conformance_build) $(conformance_rpath) $(cudart_shared) $(libcuda) $(system_libs) -o $@

@@ -15,7 +15,8 @@ ORACLE = pathlib.Path(os.environ.get("CONFORMANCE_ORACLE", HERE / "oracle.txt"))
 DIFFERENCES = HERE / "differences"
 # What is compared: the bare driver and each backend, as CUPLUG_BACKEND has it. What follows a colon bounds it and changes no rule.
 BARE = None
-SPECS = {BARE: None, "direct": "direct", "pool": "pool", "arena": "arena:size=4G", "managed": "managed:max=1G"}
+SPECS = {BARE: None, "direct": "direct", "pool": "pool", "arena": "arena:size=4G", "managed": "managed:max=1G",
+         "plugin": "{programs}/allocators/example.so"}
 MOST_DIFFERENCES = 20
 SHOWN = 40
 
@@ -161,8 +162,8 @@ def sanitizer_of(library):
     return re.findall(r"=> (\S*lib[at]san\S*)", out)[:1]
 
 
-def environment(build, driver_path, backend):
-    """Of a run under this backend. Nothing of the caller's settings reaches the program."""
+def environment(build, driver_path, backend, programs):
+    """Of a run under this backend; the folder of programs has the example of a plugin, too. Nothing of the caller's settings reaches the program."""
     env = {k: v for k, v in os.environ.items() if not re.match(r"LD_PRELOAD$|CUPLUG_|SIMCUDA_", k)}
     if driver_path:
         env["LD_LIBRARY_PATH"] = ":".join(filter(None, (str(driver_path), os.environ.get("LD_LIBRARY_PATH"))))
@@ -172,7 +173,7 @@ def environment(build, driver_path, backend):
         env.setdefault("ASAN_OPTIONS", "detect_leaks=0")
     if backend is not BARE:
         preload.append(str(library))
-        env["CUPLUG_BACKEND"] = SPECS[backend]
+        env["CUPLUG_BACKEND"] = SPECS[backend].format(programs=pathlib.Path(programs).resolve())
     if preload:
         env["LD_PRELOAD"] = " ".join(preload)
     return env

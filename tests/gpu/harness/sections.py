@@ -236,7 +236,7 @@ def runtimes(section):
 
 def conformance_run(section, linkage, backend):
     """The lines of one run of the conformance program, and what was said on stderr."""
-    env = conformance_lines.environment(section.build, None, backend)
+    env = conformance_lines.environment(section.build, None, backend, section.build / "programs-gpu")
     return conformance_lines.all_lines(str(section.build / f"programs-gpu/conformance.{linkage}"), env, timeout=20, jobs=12)
 
 
