@@ -94,6 +94,7 @@ on_driver() {
 }
 
 @test "driver 12.2: every kind and sort of program" {
+  needs_plain_build "takes minutes there, and the same programs run with it on the newest driver"
   every_kind 12020
   every_sort 12020
 }
@@ -103,6 +104,7 @@ on_driver() {
 }
 
 @test "driver 11.8: every kind and sort of program" {
+  needs_plain_build "takes minutes there, and the same programs run with it on the newest driver"
   every_kind 11080
   every_sort 11080
 }
@@ -112,6 +114,7 @@ on_driver() {
 }
 
 @test "driver 11.2: every kind and sort of program" {
+  needs_plain_build "takes minutes there, and the same programs run with it on the newest driver"
   every_kind 11020
   every_sort 11020
 }
@@ -121,6 +124,7 @@ on_driver() {
 }
 
 @test "a driver of the future: every kind and sort of program" {
+  needs_plain_build "takes minutes there, and the same programs run with it on the newest driver"
   every_kind 99000
   every_sort 99000
 }
