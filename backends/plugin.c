@@ -75,7 +75,7 @@ struct cuplug_plugin_block *cuplug_plugin_stay(const struct cuplug_block *left) 
 void cuplug_plugin_reserved(CUdevice device, int64_t by) {
     static _Atomic int64_t held[CUPLUG_STATS_DEVICES];
 
-    if (cuplug_plugin_ops.reserved && device >= 0 && device < CUPLUG_STATS_DEVICES) {
+    if (CUPLUG_PLUGIN_HAS(reserved) && device >= 0 && device < CUPLUG_STATS_DEVICES) {
         int64_t now = (int64_t)cuplug_plugin_ops.reserved(cuplug_plugin_self, device);
 
         by = now - atomic_exchange(&held[device], now);
@@ -324,7 +324,7 @@ static int plugin_owns(void *self, CUdeviceptr pointer) {
     cuplug_unlock(&cuplug_plugin_lock);
     if (!found)
         found = cuplug_plugin_put_off_holds(pointer);
-    if (!found && cuplug_plugin_ops.owns) {
+    if (!found && CUPLUG_PLUGIN_HAS(owns)) {
         cuplug_self.depth++;
         found = cuplug_plugin_ops.owns(cuplug_plugin_self, pointer) != 0;
         cuplug_self.depth--;
@@ -346,7 +346,7 @@ static size_t plugin_available(void *self, struct cuplug_context *context, size_
     size_t pending = cuplug_plugin_pending(context->device) + cuplug_plugin_put_off();
 
     (void)self;
-    if (cuplug_plugin_ops.available) {
+    if (CUPLUG_PLUGIN_HAS(available)) {
         cuplug_self.depth++;
         free = cuplug_plugin_ops.available(cuplug_plugin_self, context, free);
         cuplug_self.depth--;
@@ -360,7 +360,7 @@ static size_t plugin_trim(void *self, CUdevice device, struct cuplug_context *co
     (void)self, (void)context;
     for (int effort = 0; effort < CUPLUG_PLUGIN_EFFORTS; effort++)
         given += cuplug_plugin_reclaim(device, (enum cuplug_plugin_effort)effort);
-    if (cuplug_plugin_ops.trim)
+    if (CUPLUG_PLUGIN_HAS(trim))
         given = cuplug_plugin_call_trim(device);
     cuplug_plugin_reserved(device, 0);
     return given;
@@ -368,7 +368,7 @@ static size_t plugin_trim(void *self, CUdevice device, struct cuplug_context *co
 
 static void plugin_context_shared(void *self, struct cuplug_context *context) {
     (void)self;
-    if (cuplug_plugin_ops.context_shared) {
+    if (CUPLUG_PLUGIN_HAS(context_shared)) {
         cuplug_self.depth++;
         cuplug_plugin_ops.context_shared(cuplug_plugin_self, context);
         cuplug_self.depth--;
@@ -400,11 +400,11 @@ static void plugin_context_lost(void *self, struct cuplug_context *context) {
     cuplug_plugin_put_off_lost(context);
     cuplug_plugin_index_filter(&cuplug_plugin_index, survives, &loss);
     cuplug_unlock(&cuplug_plugin_lock);
-    if (cuplug_plugin_ops.context_lost) {
+    if (CUPLUG_PLUGIN_HAS(context_lost)) {
         cuplug_self.depth++;
         cuplug_plugin_ops.context_lost(cuplug_plugin_self, context);
         cuplug_self.depth--;
-    } else if (cuplug_plugin_ops.alloc) { /* not before it was opened */
+    } else if (cuplug_plugin_opened()) { /* before that it had none */
         atomic_store(&lost_memory, true);
     }
     cuplug_plugin_reserved(context->device, -(int64_t)loss.bytes);
@@ -432,7 +432,7 @@ static void plugin_stream_destroyed(void *self, struct cuplug_context *context, 
     if (stream_blocks)
         cuplug_plugin_index_each(cuplug_plugin_index, forget_stream, &dead);
     cuplug_unlock(&cuplug_plugin_lock);
-    if (cuplug_plugin_ops.stream_destroyed) {
+    if (CUPLUG_PLUGIN_HAS(stream_destroyed)) {
         cuplug_self.depth++;
         cuplug_plugin_ops.stream_destroyed(cuplug_plugin_self, context, stream, stream_id);
         cuplug_self.depth--;

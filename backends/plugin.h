@@ -44,7 +44,7 @@ void cuplug_plugin_index_each(struct cuplug_plugin_block *root, void (*visit)(st
 void cuplug_plugin_index_filter(struct cuplug_plugin_block **root, bool (*visit)(struct cuplug_plugin_block *block, void *arg),
                                 void *arg);
 
-/* The library. Valid once cuplug_plugin_ready() was true. */
+/* The library. Valid once cuplug_plugin_ready() or cuplug_plugin_opened() was true. */
 extern struct cuplug_backend_ops cuplug_plugin_ops; /* a copy: what the library does not have is NULL */
 extern void *cuplug_plugin_self;
 extern bool cuplug_plugin_pair; /* a pair of functions: it knows devices, but not contexts */
@@ -55,6 +55,10 @@ const char *cuplug_plugin_named(void);
 
 /* Opens the library at the first call; false if that failed, which was said. Takes no lock. */
 bool cuplug_plugin_ready(void);
+
+/* Was it opened, and its own open is over? Opens nothing. Whoever holds none of its blocks asks before each call of it. */
+bool cuplug_plugin_opened(void);
+#define CUPLUG_PLUGIN_HAS(operation) (cuplug_plugin_opened() && cuplug_plugin_ops.operation)
 
 /* Says what the library did wrong, in one line, once for each kind of fault. `instead` is what is done about it. */
 enum cuplug_plugin_fault {

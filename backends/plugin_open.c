@@ -30,7 +30,7 @@ struct cuplug_backend_ops cuplug_plugin_ops;
 void *cuplug_plugin_self;
 bool cuplug_plugin_pair;
 
-static _Atomic enum state state; /* READY: release, after everything above was written; acquire in ready() */
+static _Atomic enum state state; /* READY: release, after everything above was written; acquire in opened() and ready() */
 static const char *named;        /* the value of CUPLUG_BACKEND */
 
 /* --- Calls */
@@ -40,7 +40,9 @@ struct call {
     struct cuplug_block *block;
     const struct cuplug_block *freed; /* … of a free, … */
     const struct cuplug_release *release;
-    const char *options; /* … of open, … */
+    const struct cuplug_backend_ops *table; /* … of open, … */
+    const char *options;
+    void *self;
     CUdevice device;     /* … or of trim */
     struct cuplug_context *context;
     size_t bytes;
@@ -62,7 +64,7 @@ static void do_free(void *argument) {
 static void do_open(void *argument) {
     struct call *call = argument;
 
-    call->result = cuplug_plugin_ops.open(call->options, &cuplug_plugin_self);
+    call->result = call->table->open(call->options, &call->self);
 }
 
 static void do_trim(void *argument) {
@@ -140,7 +142,7 @@ static void trim_context(struct cuplug_context *context, void *arg) {
 size_t cuplug_plugin_call_trim(CUdevice device) {
     struct trim trim = {.device = device};
 
-    if (cuplug_plugin_ops.trim)
+    if (CUPLUG_PLUGIN_HAS(trim))
         cuplug_context_each(trim_context, &trim);
     return trim.bytes;
 }
@@ -275,7 +277,7 @@ static bool find_pair(void *library, const char *given) {
 }
 
 /* A table of an earlier or later version: what both sides know of it. */
-static bool take_table(const struct cuplug_backend_ops *table) {
+static bool take_table(const struct cuplug_backend_ops *table, struct cuplug_backend_ops *taken) {
     const size_t least = offsetof(struct cuplug_backend_ops, open); /* what cannot be missing */
 
     if (!table)
@@ -285,34 +287,41 @@ static bool take_table(const struct cuplug_backend_ops *table) {
                     CUPLUG_BACKEND_ABI);
     if (table->struct_size < least)
         return fail("its table says it has %u bytes, which is less than %zu", (unsigned)table->struct_size, least);
-    memset(&cuplug_plugin_ops, 0, sizeof cuplug_plugin_ops);
-    memcpy(&cuplug_plugin_ops, table,
-           table->struct_size < sizeof cuplug_plugin_ops ? table->struct_size : sizeof cuplug_plugin_ops);
-    if (!cuplug_plugin_ops.alloc || !cuplug_plugin_ops.free)
-        return fail("its table has no %s", cuplug_plugin_ops.alloc ? "free" : "alloc");
+    memcpy(taken, table, table->struct_size < sizeof *taken ? table->struct_size : sizeof *taken);
+    if (!taken->alloc || !taken->free)
+        return fail("its table has no %s", taken->alloc ? "free" : "alloc");
     return true;
 }
 
-static bool call_open(const char *options) {
-    struct call call = {.options = options};
+static bool call_open(const struct cuplug_backend_ops *table, const char *options) {
+    struct call call = {.table = table, .options = options};
     char what[160];
 
-    if (!cuplug_plugin_ops.open)
+    if (!table->open)
         return true;
     if (!guarded(do_open, &call, true, what, sizeof what))
         return fail("its open threw %s", what);
-    return call.result == CUDA_SUCCESS || fail("its open failed (CUDA error %d)", (int)call.result);
+    if (call.result != CUDA_SUCCESS)
+        return fail("its open failed (CUDA error %d)", (int)call.result);
+    cuplug_plugin_self = call.self;
+    return true;
 }
 
+/* The table is taken over only when nothing can fail any more: a library that is closed again must leave no function behind. */
 static bool take_library(void *library, const char *given) {
+    struct cuplug_backend_ops taken = {0};
     cuplug_backend_open_fn *entry = (cuplug_backend_open_fn *)own_symbol(library, "cuplug_backend_open");
+    bool fine;
 
     if (own_symbol(library, CUPLUG_MARK))
         return fail("that is cuplug itself");
     if (entry && !cuplug_plugin_options.alloc)
-        return take_table(entry(CUPLUG_BACKEND_ABI)) && call_open(given ? given : "");
-    cuplug_plugin_pair = true;
-    return find_pair(library, given) && take_table(&pair_ops);
+        fine = take_table(entry(CUPLUG_BACKEND_ABI), &taken) && call_open(&taken, given ? given : "");
+    else
+        fine = cuplug_plugin_pair = find_pair(library, given) && take_table(&pair_ops, &taken);
+    if (fine)
+        cuplug_plugin_ops = taken;
+    return fine;
 }
 
 static bool open_library(void) {
@@ -353,6 +362,10 @@ static bool open_once(void) {
     }
     for (int i = 0; i < OPENING_WAITS && atomic_load(&state) == OPENING && cuplug_self.depth == 0; i++)
         nanosleep(&pause, NULL);
+    return atomic_load_explicit(&state, memory_order_acquire) == READY;
+}
+
+bool cuplug_plugin_opened(void) {
     return atomic_load_explicit(&state, memory_order_acquire) == READY;
 }
 
