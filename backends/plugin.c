@@ -246,8 +246,7 @@ static CUresult plugin_alloc(void *self, const struct cuplug_request *request, s
     for (int effort = 0; effort < CUPLUG_PLUGIN_EFFORTS && result == CUDA_ERROR_OUT_OF_MEMORY && !hopeless(request); effort++)
         if (cuplug_plugin_reclaim(request->device, (enum cuplug_plugin_effort)effort))
             result = ask(&wanted, &answer);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && !cuplug_capturing() && !hopeless(request) &&
-        cuplug_plugin_call_trim(request->device))
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !hopeless(request) && cuplug_plugin_call_trim(request->device))
         result = ask(&wanted, &answer);
     if (result == CUDA_SUCCESS)
         result = accept(&wanted, &answer);

@@ -75,7 +75,7 @@ void cuplug_plugin_complain(enum cuplug_plugin_fault fault, const char *format, 
 /* Calls of the library: the depth guard, its context made current, exceptions caught, errno kept. The context is not entered. */
 CUresult cuplug_plugin_call_alloc(const struct cuplug_request *request, struct cuplug_block *block);
 CUresult cuplug_plugin_call_free(const struct cuplug_block *block, const struct cuplug_release *release, bool may_wait);
-/* Of every context of the device, which is entered. */
+/* Of every context of the device, which is entered. Does nothing while anything captures. */
 size_t cuplug_plugin_call_trim(CUdevice device);
 
 /* The lock of index, lanes and slab. */

@@ -7,6 +7,7 @@
 
 #include "config/options.h"
 #include "config/table.h"
+#include "shim/capture.h"
 #include "shim/guard.h"
 #include "shim/log.h"
 #include "shim/lookup.h"
@@ -142,7 +143,7 @@ static void trim_context(struct cuplug_context *context, void *arg) {
 size_t cuplug_plugin_call_trim(CUdevice device) {
     struct trim trim = {.device = device};
 
-    if (CUPLUG_PLUGIN_HAS(trim))
+    if (!cuplug_capturing() && CUPLUG_PLUGIN_HAS(trim)) /* its cudaFree would spoil the capture */
         cuplug_context_each(trim_context, &trim);
     return trim.bytes;
 }
