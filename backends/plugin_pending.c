@@ -212,7 +212,23 @@ static void wait(lane_t *lane) {
     cuplug_fence_host_wait(&lane->fence, UINT64_MAX);
 }
 
+/* Lets the lane's blocks wait for a record of the whole context instead. The lock is held. NULL if there is nothing to do so. */
+static lane_t *to_context(lane_t *lane) {
+    lane_t *all = lane->context && lane->oldest ? lane_of(lane->context, NULL, 0) : NULL;
+
+    while (all && lane->oldest)
+        queue(all, shift(lane));
+    return all;
+}
+
 static void record_and_wait(lane_t *lane) {
+    if (cuplug_fence_foreign(&lane->fence)) {
+        cuplug_lock(&cuplug_plugin_lock);
+        lane = to_context(lane);
+        cuplug_unlock(&cuplug_plugin_lock);
+        if (!lane)
+            return;
+    }
     cuplug_fence_record(&lane->fence, cuplug_fence_mark(&lane->fence));
     wait(lane);
 }
@@ -265,7 +281,7 @@ size_t cuplug_plugin_pending(CUdevice device) {
 }
 
 void cuplug_plugin_lanes_stream_destroyed(struct cuplug_context *context, uint64_t stream_id) {
-    lane_t *lane, *all;
+    lane_t *lane;
     uint64_t mark = 0;
     bool seen = true;
 
@@ -283,11 +299,8 @@ void cuplug_plugin_lanes_stream_destroyed(struct cuplug_context *context, uint64
     cuplug_lock(&cuplug_plugin_lock);
     if (lane->context == context && lane->stream_id == stream_id) {
         lane->dead = true;
-        while (!seen && lane->oldest && (all = lane_of(context, NULL, 0))) { /* then a record of the whole context will do */
-            struct cuplug_plugin_block *block = shift(lane);
-
-            queue(all, block);
-        }
+        if (!seen)
+            to_context(lane);
     }
     cuplug_unlock(&cuplug_plugin_lock);
 }

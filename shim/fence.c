@@ -31,6 +31,7 @@ bool cuplug_fence_of_contexts(void) {
 
 void cuplug_fence_init(struct cuplug_fence *fence, struct cuplug_context *context, CUstream stream, int backend) {
     atomic_store(&fence->context, context);
+    atomic_store(&fence->thread, cuplug_self.number); /* it frees in the order of the stream, so it has one if it matters */
     atomic_store(&fence->stream, stream);
     atomic_store(&fence->backend, backend);
 }
@@ -47,6 +48,10 @@ bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark) {
     if (mark < atomic_load_explicit(&fence->completed, memory_order_acquire))
         return true;
     return mark < atomic_load_explicit(&fence->waited, memory_order_acquire) && !cuplug_context_shared();
+}
+
+bool cuplug_fence_foreign(struct cuplug_fence *fence) {
+    return atomic_load(&fence->stream) == CU_STREAM_PER_THREAD && atomic_load(&fence->thread) != cuplug_self.number;
 }
 
 /* The host has waited for all work up to record `number`, which needs no event then. */
@@ -84,8 +89,8 @@ static bool synchronise(struct cuplug_context *context) {
 
 /* Context and gate have been entered, `recording` is ours. */
 static bool record_now(struct cuplug_fence *fence, struct cuplug_context *context) {
-    CUstream stream = atomic_load(&fence->stream);
     uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
+    CUstream stream = atomic_load(&fence->stream); /* after that: it is the one that a lower mark was taken of */
     CUevent event;
 
     if (!stream && !cuplug_fence_of_contexts()) {
@@ -94,6 +99,8 @@ static bool record_now(struct cuplug_fence *fence, struct cuplug_context *contex
         host_waited(fence, context, number);
         return true;
     }
+    if (cuplug_fence_foreign(fence))
+        return false;
     event = event_of(fence, context, number);
     if (!event)
         return false;

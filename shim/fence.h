@@ -24,6 +24,7 @@ struct cuplug_fence {
     struct cuplug_context *_Atomic context;
     _Atomic int backend;                          /* whose statistics count the records and waits */
     CUstream _Atomic stream;                      /* NULL: the whole context */
+    _Atomic uint32_t thread;                      /* whose, if it is a thread's default stream: others mean their own by that name */
     _Atomic uint64_t started, recorded;           /* numbers given out; the highest whose driver call succeeded */
     _Atomic uint64_t allowed;                     /* the highest that the device may be told to wait for */
     _Atomic uint64_t waited, completed;           /* the highest the device waits for; the highest known to be done */
@@ -44,7 +45,7 @@ uint64_t cuplug_fence_mark(struct cuplug_fence *fence);
 bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark);
 
 /* In a free: makes sure that a record above `mark` exists, another thread's or a new one of the work submitted so far. False if that could not be
- * done now (capture, an error). Where the driver has no context records this waits for the context instead. */
+ * done now (capture, an error, another thread's default stream). Where the driver has no context records this waits for the context instead. */
 bool cuplug_fence_record(struct cuplug_fence *fence, uint64_t mark);
 
 /* In a free that natively waits for the whole context, which not every free does that records: the device may be told to wait for what was recorded so far. */
@@ -58,6 +59,9 @@ static inline void cuplug_fence_allow(struct cuplug_fence *fence) {
 
 /* Waits for all earlier work of the context, by the one call that may do so beside a capture: a cuMemFree, here of a byte. */
 bool cuplug_fence_synchronise(struct cuplug_fence *fence);
+
+/* Is its stream another thread's default stream? Only that thread can record it. */
+bool cuplug_fence_foreign(struct cuplug_fence *fence);
 
 /* Does the driver have records of whole contexts? */
 bool cuplug_fence_of_contexts(void);

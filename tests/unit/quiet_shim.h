@@ -7,6 +7,9 @@
 
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/thread.h"
+
+__thread struct cuplug_thread cuplug_self; /* no thread has a default stream of its own */
 
 bool cuplug_gate_enter(void) {
     return true;
