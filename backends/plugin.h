@@ -100,7 +100,7 @@ void cuplug_plugin_record(struct cuplug_plugin_lane *lane, uint64_t mark, bool w
  * all. `may_wait`: the program's own call would wait for the device here. */
 size_t cuplug_plugin_hand_over(struct cuplug_context *context, uint64_t stream_id, bool may_wait);
 
-/* In a free: is the device done with everything that was submitted in the context? */
+/* In a free: is the device done with everything that was submitted in the context? No if that cannot be had without waiting. */
 bool cuplug_plugin_idle(struct cuplug_context *context);
 
 /* For an allocation that found no memory, trying harder each time; bytes given to the library. */

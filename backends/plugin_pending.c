@@ -246,6 +246,8 @@ bool cuplug_plugin_idle(struct cuplug_context *context) {
     uint64_t mark = 0;
     lane_t *lane;
 
+    if (!cuplug_fence_of_contexts()) /* a record would wait until it is */
+        return false;
     cuplug_lock(&cuplug_plugin_lock);
     lane = lane_of(context, NULL, 0);
     if (lane) {
