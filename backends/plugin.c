@@ -310,7 +310,7 @@ static CUresult plugin_free(void *self, const struct cuplug_block *block, const 
     cuplug_plugin_record(lane, mark, waits);
     cuplug_plugin_hand_over(context, async ? release->stream_id : 0, waits);
     if (!waits && cuplug_plugin_put_off() > put_off_most && cuplug_plugin_idle(block->context))
-        cuplug_plugin_free_now(block->device);
+        cuplug_plugin_free_now(block->device, block->context);
     return CUDA_SUCCESS;
 }
 

@@ -97,7 +97,7 @@ struct cuplug_plugin_lane *cuplug_plugin_queue(struct cuplug_plugin_block *block
 /* After that, without the lock: makes the record that lets the block through. `wait`: the host waits if too much is queued. */
 void cuplug_plugin_record(struct cuplug_plugin_lane *lane, uint64_t mark, bool wait);
 /* Gives the library what the device is done with; bytes. Asks about the lanes of this context and stream, and now and then about
- * all. `may_wait`: the program's own call would wait for the device here. */
+ * all. `may_wait`: the program's own call would wait here for the context, though not for another. */
 size_t cuplug_plugin_hand_over(struct cuplug_context *context, uint64_t stream_id, bool may_wait);
 
 /* In a free: is the device done with everything that was submitted in the context? No if that cannot be had without waiting. */
@@ -107,8 +107,9 @@ bool cuplug_plugin_idle(struct cuplug_context *context);
 enum cuplug_plugin_effort { CUPLUG_PLUGIN_ASK, CUPLUG_PLUGIN_WAIT, CUPLUG_PLUGIN_RECORD, CUPLUG_PLUGIN_EFFORTS };
 size_t cuplug_plugin_reclaim(CUdevice device, enum cuplug_plugin_effort effort);
 
-/* Makes the library's driver calls that were put off; bytes freed on the device (-1: any). They wait for the device. */
-size_t cuplug_plugin_free_now(CUdevice device);
+/* Makes the library's driver calls that were put off, of this context or (NULL) of every one of the device; bytes. They wait for
+ * the context's work. */
+size_t cuplug_plugin_free_now(CUdevice device, const struct cuplug_context *context);
 /* Bytes that such calls are to free. */
 size_t cuplug_plugin_put_off(void);
 /* Is the address in them? To the library they are free already, so nobody has them. */

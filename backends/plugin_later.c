@@ -47,11 +47,11 @@ CUresult cuplug_plugin_free_later(CUdeviceptr pointer) {
     return put_off((struct later){.pointer = pointer, .size = size, .context = context}) ? CUDA_SUCCESS : cuplug_real.cuMemFree_v2(pointer);
 }
 
-static bool take(CUdevice device, struct later *taken) {
+static bool take(CUdevice device, const struct cuplug_context *context, struct later *taken) {
     struct later **link = &list, *later;
 
     cuplug_lock(&lock);
-    while (*link && device >= 0 && (*link)->context->device != device)
+    while (*link && (context ? (*link)->context != context : (*link)->context->device != device))
         link = &(*link)->next;
     later = *link;
     if (later) {
@@ -64,13 +64,13 @@ static bool take(CUdevice device, struct later *taken) {
     return later != NULL;
 }
 
-size_t cuplug_plugin_free_now(CUdevice device) {
+size_t cuplug_plugin_free_now(CUdevice device, const struct cuplug_context *context) {
     CUstreamCaptureMode mode;
     struct later later;
     size_t freed = 0;
     bool done;
 
-    while (atomic_load(&bytes) && !cuplug_capturing() && !cuplug_exiting() && take(device, &later)) {
+    while (atomic_load(&bytes) && !cuplug_capturing() && !cuplug_exiting() && take(device, context, &later)) {
         if (!cuplug_context_enter(later.context)) /* gone, and the memory too */
             continue;
         mode = cuplug_capture_relax();

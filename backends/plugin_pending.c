@@ -162,12 +162,15 @@ static bool give(const struct cuplug_block *block, bool may_wait) {
     return result == CUDA_SUCCESS;
 }
 
-static size_t hand_over(bool may_wait) {
+/* `may_wait`: for work of this context, or (NULL) of every one of the device. What is done elsewhere is handed over without. */
+static size_t hand_over(bool may_wait, CUdevice device, const struct cuplug_context *context) {
     struct cuplug_block block;
     size_t bytes = 0;
 
     while (!cuplug_capturing() && !cuplug_exiting() && next_done(&block)) {
-        if (!give(&block, may_wait))
+        bool here = context ? block.context == context : block.device == device;
+
+        if (!give(&block, may_wait && here))
             break;
         bytes += block.size;
         cuplug_plugin_reserved(block.device, -(int64_t)block.size);
@@ -238,7 +241,7 @@ size_t cuplug_plugin_hand_over(struct cuplug_context *context, uint64_t stream_i
     struct question question = {.context = all ? NULL : context, .device = -1, .stream_id = stream_id, .ask = poll};
 
     each(&question);
-    return hand_over(may_wait) + (may_wait ? cuplug_plugin_free_now(-1) : 0);
+    return hand_over(may_wait, context->device, context) + (may_wait ? cuplug_plugin_free_now(context->device, context) : 0);
 }
 
 bool cuplug_plugin_idle(struct cuplug_context *context) {
@@ -264,11 +267,12 @@ bool cuplug_plugin_idle(struct cuplug_context *context) {
 size_t cuplug_plugin_reclaim(CUdevice device, enum cuplug_plugin_effort effort) {
     static void (*const ask[])(lane_t *) = {poll, wait, record_and_wait};
     struct question question = {.device = device, .ask = ask[effort]};
+    bool may_wait = effort >= CUPLUG_PLUGIN_WAIT;
 
     if (cuplug_capturing() || cuplug_exiting())
         return 0;
     each(&question);
-    return hand_over(effort >= CUPLUG_PLUGIN_WAIT) + (effort >= CUPLUG_PLUGIN_WAIT ? cuplug_plugin_free_now(device) : 0);
+    return hand_over(may_wait, device, NULL) + (may_wait ? cuplug_plugin_free_now(device, NULL) : 0);
 }
 
 size_t cuplug_plugin_pending(CUdevice device) {
