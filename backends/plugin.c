@@ -309,7 +309,7 @@ static CUresult plugin_free(void *self, const struct cuplug_block *block, const 
     waits = !async && block->kind == CUPLUG_SYNC; /* natively this free does */
     cuplug_plugin_record(lane, mark, waits);
     cuplug_plugin_hand_over(context, async ? release->stream_id : 0, waits);
-    if (!waits && cuplug_plugin_put_off() > put_off_most && cuplug_plugin_idle(block->context))
+    if (!waits && cuplug_plugin_put_off(block->device) > put_off_most && cuplug_plugin_idle(block->context))
         cuplug_plugin_free_now(block->device, block->context);
     return CUDA_SUCCESS;
 }
@@ -342,7 +342,7 @@ bool cuplug_plugin_find(void *self, CUdeviceptr pointer, CUdeviceptr *base) {
 }
 
 static size_t plugin_available(void *self, struct cuplug_context *context, size_t free) {
-    size_t pending = cuplug_plugin_pending(context->device) + cuplug_plugin_put_off();
+    size_t pending = cuplug_plugin_pending(context->device) + cuplug_plugin_put_off(context->device);
 
     (void)self;
     if (CUPLUG_PLUGIN_HAS(available)) {

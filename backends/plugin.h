@@ -110,8 +110,8 @@ size_t cuplug_plugin_reclaim(CUdevice device, enum cuplug_plugin_effort effort);
 /* Makes the library's driver calls that were put off, of this context or (NULL) of every one of the device; bytes. They wait for
  * the context's work. */
 size_t cuplug_plugin_free_now(CUdevice device, const struct cuplug_context *context);
-/* Bytes that such calls are to free. */
-size_t cuplug_plugin_put_off(void);
+/* Bytes that such calls are to free on the device. */
+size_t cuplug_plugin_put_off(CUdevice device);
 /* Is the address in them? To the library they are free already, so nobody has them. */
 bool cuplug_plugin_put_off_holds(CUdeviceptr pointer);
 void cuplug_plugin_put_off_lost(const struct cuplug_context *context);

@@ -8,6 +8,7 @@
 
 #include "registry.h"
 #include "shim/capture.h"
+#include "shim/stats.h"
 
 struct later {
     struct later *next;
@@ -19,7 +20,11 @@ struct later {
 static struct cuplug_lock lock;
 static struct cuplug_slab slab = {.object_size = sizeof(struct later)};
 static struct later *list;
-static _Atomic size_t bytes; /* of the list; changed under the lock */
+static _Atomic size_t bytes[CUPLUG_STATS_DEVICES]; /* of the list; changed under the lock */
+
+static _Atomic size_t *bytes_on(CUdevice device) {
+    return &bytes[(unsigned)device % CUPLUG_STATS_DEVICES];
+}
 
 /* False without memory for it. */
 static bool put_off(struct later later) {
@@ -31,7 +36,7 @@ static bool put_off(struct later later) {
         *kept = later;
         kept->next = list;
         list = kept;
-        atomic_fetch_add(&bytes, later.size);
+        atomic_fetch_add(bytes_on(later.context->device), later.size);
     }
     cuplug_unlock(&lock);
     return kept != NULL;
@@ -57,7 +62,7 @@ static bool take(CUdevice device, const struct cuplug_context *context, struct l
     if (later) {
         *taken = *later;
         *link = later->next;
-        atomic_fetch_sub(&bytes, later->size);
+        atomic_fetch_sub(bytes_on(later->context->device), later->size);
         cuplug_slab_give(&slab, later);
     }
     cuplug_unlock(&lock);
@@ -70,7 +75,7 @@ size_t cuplug_plugin_free_now(CUdevice device, const struct cuplug_context *cont
     size_t freed = 0;
     bool done;
 
-    while (atomic_load(&bytes) && !cuplug_capturing() && !cuplug_exiting() && take(device, context, &later)) {
+    while (cuplug_plugin_put_off(device) && !cuplug_capturing() && !cuplug_exiting() && take(device, context, &later)) {
         if (!cuplug_context_enter(later.context)) /* gone, and the memory too */
             continue;
         mode = cuplug_capture_relax();
@@ -89,8 +94,8 @@ size_t cuplug_plugin_free_now(CUdevice device, const struct cuplug_context *cont
     return freed;
 }
 
-size_t cuplug_plugin_put_off(void) {
-    return atomic_load(&bytes);
+size_t cuplug_plugin_put_off(CUdevice device) {
+    return atomic_load(bytes_on(device));
 }
 
 bool cuplug_plugin_put_off_holds(CUdeviceptr pointer) {
@@ -114,7 +119,7 @@ void cuplug_plugin_put_off_lost(const struct cuplug_context *context) {
             continue;
         }
         *link = later->next;
-        atomic_fetch_sub(&bytes, later->size);
+        atomic_fetch_sub(bytes_on(later->context->device), later->size);
         cuplug_slab_give(&slab, later);
     }
     cuplug_unlock(&lock);
