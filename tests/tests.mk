@@ -33,7 +33,8 @@ runtime_programs := runtime_kinds exits ipc free_waits_for_kernel recycled_block
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
   fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted
 driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life no_context \
-  free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool null_arguments failures faulted
+  free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool null_arguments failures faulted \
+  plugin_moments
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens
 linked_programs  := forwarding_main next_lookup next_alone
 reaches          := link link-ptds dlsym dlsym-ptds getproc1 getproc1-ptds getproc2 getproc2-ptds deep1 deep2 entrypoint entrypoint-version
@@ -47,8 +48,8 @@ programs := $(addprefix $(programs_dir)/, \
 # Allocator libraries, built as a user would: with the installed header only.
 cxx              := $(shell command -v $(CXX) 2>/dev/null)
 allocators_dir   := $(programs_dir)/allocators
-allocators       := $(addprefix $(allocators_dir)/,example.so passing.so plain.so eager.so checker.so faulty.so other_abi.so small_table.so needs.so \
-                      $(if $(cxx),thrower.so))
+allocators       := $(addprefix $(allocators_dir)/,example.so passing.so plain.so eager.so checker.so faulty.so inside.so other_abi.so \
+                      small_table.so needs.so $(if $(cxx),thrower.so))
 allocator_cflags  = -isystem $(CUDA_INC) -isystem $(BUILD)/include $(CFLAGS) $(LDFLAGS) -fPIC -shared -MMD -MP -MF $@.d -MT $@
 
 .PHONY: programs allocators check-bats check-gpu-bats

@@ -226,6 +226,55 @@ life 3: wrong bytes 0"
   done
 }
 
+# moment SPEC TEXT [VAR=VALUE…] MOMENT [LIBRARY]: the program's whole output.
+moment() {
+  local spec=$1 text=$2 settings=()
+  shift 2
+  while [[ $1 == *=* ]]; do settings+=("$1"); shift; done
+  with_shim "$spec" "${settings[@]}" plugin_moments.link "$@"
+  assert_same "$* ($spec)" "status 0: $text" "status $status: $output"
+}
+
+@test "a library is not called before its open has succeeded, nor after it failed" {
+  # Lost otherwise: the process, by a function of a library that is closed.
+  local text="free of no allocation: 1"
+  moment "$ALLOCATORS/example.so:bad=1" "$text" refused
+  assert_equal "$(wc -l <<<"$stderr")" 1
+  moment "$ALLOCATORS/inside.so:wait" "$text
+calls before open had returned: 0" early "$ALLOCATORS/inside.so"
+}
+
+@test "a library that frees the program's memory in its own free, while another thread ends the context" {
+  # Lost otherwise: both threads, which wait for each other.
+  moment "$ALLOCATORS/inside.so" "both came back" nested "$ALLOCATORS/inside.so"
+}
+
+@test "a library is not asked for what it keeps beside a capture" {
+  needs_sim "a card cannot be filled on a machine shared with others"
+  moment "$ALLOCATORS/example.so" "the capture ends: 0" SIMCUDA_MEMORY=100M trim
+}
+
+@test "out of memory, while kernels write in another thread's default stream to what it freed there" {
+  # Lost otherwise: the next owner's data.
+  needs_sim "a card cannot be filled on a machine shared with others"
+  moment "$ALLOCATORS/example.so" "wrong bytes: 0" SIMCUDA_MEMORY=80M per-thread
+}
+
+@test "frees do not wait for more than natively: a kernel's partner is launched after them" {
+  needs_sim "the age of the driver and the devices are chosen"
+  local text="the partner came in time: yes" age
+  for age in 12020 13000; do
+    moment "$ALLOCATORS/plain.so" "$text" SIMCUDA_DRIVER="$age" async
+  done
+  moment "$ALLOCATORS/plain.so" "$text" SIMCUDA_DEVICES=2 devices-async
+  moment "$ALLOCATORS/plain.so" "$text" SIMCUDA_DEVICES=2 devices-sync
+}
+
+@test "what a library's put-off frees will give back is not free on another device" {
+  needs_sim "the devices are chosen"
+  moment "$ALLOCATORS/plain.so" "more is free on the other device: 0" SIMCUDA_DEVICES=2 available
+}
+
 @test "the example plugin keeps what is freed, and says what it holds" {
   with_shim "$ALLOCATORS/example.so" CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" stress.shared 100
   assert_success
