@@ -44,7 +44,7 @@ struct call {
     const struct cuplug_backend_ops *table; /* … of open, … */
     const char *options;
     void *self;
-    CUdevice device;     /* … or of trim */
+    CUdevice device; /* … or of trim */
     struct cuplug_context *context;
     size_t bytes;
     CUresult result;

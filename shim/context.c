@@ -246,8 +246,8 @@ CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result
     return result;
 }
 
-/* The legacy stream is there without being made. Not beside a capture, which it might spoil, nor where captures are not seen. Not in a library's
- * call either: that has entered the context, and to enter it again may wait for ever for who ends it and waits for that call. */
+/* The legacy stream is there without being made. Not beside a capture, which it might spoil, nor where captures are not seen. Nor
+ * in a library's call: that has entered the context, and to enter it again might wait for who ends it and waits for that call. */
 void cuplug_context_look(struct cuplug_context *context) {
     if (cuplug_self.depth)
         return; /* the next free asks */

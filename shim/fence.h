@@ -24,7 +24,7 @@ struct cuplug_fence {
     struct cuplug_context *_Atomic context;
     _Atomic int backend;                          /* whose statistics count the records and waits */
     CUstream _Atomic stream;                      /* NULL: the whole context */
-    _Atomic uint32_t thread;                      /* whose, if it is a thread's default stream: others mean their own by that name */
+    _Atomic uint32_t thread;                      /* whose, if a thread's default stream: others mean their own by that name */
     _Atomic uint64_t started, recorded;           /* numbers given out; the highest whose driver call succeeded */
     _Atomic uint64_t allowed;                     /* the highest that the device may be told to wait for */
     _Atomic uint64_t waited, completed;           /* the highest the device waits for; the highest known to be done */

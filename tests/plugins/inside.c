@@ -1,6 +1,7 @@
 /*
- * inside.c: a plugin that lets the program act while it is inside a call of it (tests/programs/plugin_moments.c). It notes what is
- * called before its open has returned; and it frees memory that the program hands it, as a library frees what its own worker had.
+ * inside.c: a plugin that lets the program act while it is inside a call of it (tests/programs/plugin_moments.c). It notes what
+ * is called before its open has returned; and it frees memory that the program hands it, as a library frees what its own worker
+ * had.
  */
 #define CUPLUG_PLUGIN
 #include <cuplug/backend.h>
