@@ -216,8 +216,17 @@ static bool hopeless(struct cuplug_cache *cache, struct cuplug_context *context,
     return answer;
 }
 
-/* The one case where an allocation waits. First for what frees have recorded; what no free recorded yet only if even that does not do, since such
- * a record also covers work submitted after the free. */
+/* Waits for what frees recorded that natively would have waited for as much, and for no more. */
+static bool wait_and_take(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    bool crowded;
+
+    if (cuplug_fence_host_wait(&cache->fence, atomic_load(&cache->fence.allowed)))
+        *block = drain_and_take(cache, request, &crowded);
+    return *block;
+}
+
+/* The one case where an allocation waits. First for what it can wait for without fear; then for all that frees have recorded; what no free recorded
+ * yet only if even that does not do, since such a record also covers work submitted after the free. */
 static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     CUresult result;
 
@@ -227,6 +236,8 @@ static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_re
     cache->tight = true;
     cuplug_cache_release_kept(cache, true);
     cuplug_unlock(&cache->lock);
+    if (wait_and_take(cache, request, block))
+        return CUDA_SUCCESS;
     result = retry(cache, request, block);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && cuplug_cache_record_all(cache))
         result = retry(cache, request, block);
@@ -370,6 +381,8 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     cuplug_cache_release_kept(cache, false);
     if (freed->shared) {
         cuplug_cache_keep(cache, freed);
+        mark = cuplug_fence_mark(&cache->fence);
+        due = wait = cache->policy->free_waits && release->kind == CUPLUG_SYNC;
     } else if (idle && cuplug_fence_passed(&cache->fence, freed->mark)) {
         /* cudaFree of stream-ordered memory waits for nothing: the program has seen to its own use, and the use before that is over. */
         cuplug_heap_give(&cache->heap, &cache->ready, freed);

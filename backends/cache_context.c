@@ -156,6 +156,11 @@ static void give_back(struct cuplug_context *context, void *arg) {
     if (!cache || context->device != question->device)
         return;
     cuplug_lock(&cache->lock);
+    cuplug_cache_release_kept(cache, true);
+    cuplug_unlock(&cache->lock);
+    cuplug_fence_host_wait(&cache->fence, atomic_load(&cache->fence.allowed)); /* as its frees would have */
+    cuplug_cache_poll(cache);
+    cuplug_lock(&cache->lock);
     cuplug_cache_drain(cache);
     cuplug_unlock(&cache->lock);
     question->bytes += cuplug_cache_give_back(cache, context);
@@ -187,17 +192,6 @@ bool cuplug_cache_record_all(struct cuplug_cache *cache) {
     return (waiting || cuplug_hooked) && cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
 }
 
-static void release(struct cuplug_context *context, void *arg) {
-    struct question *question = arg;
-    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
-
-    if (!cache || context->device != question->device)
-        return;
-    cuplug_lock(&cache->lock);
-    cuplug_cache_release_kept(cache, true);
-    cuplug_unlock(&cache->lock);
-}
-
 static void record(struct cuplug_context *context, void *arg) {
     struct question *question = arg;
     struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
@@ -212,7 +206,6 @@ size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *con
     (void)context;
     if (question.policy->keeps)
         return 0;
-    cuplug_context_each(release, &question);
     cuplug_context_each(wait, &question);
     cuplug_context_each(give_back, &question);
     if (!question.bytes) { /* what no free recorded, only now: such a record also covers work submitted after the free */

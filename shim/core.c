@@ -320,8 +320,8 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
 }
 
 uint64_t cuplug_core_stream_id(CUstream stream) {
+    struct cuplug_context *context;
     unsigned long long id = 0;
-    CUresult result;
 
     if (stream == CU_STREAM_LEGACY)
         return 1;
@@ -334,10 +334,11 @@ uint64_t cuplug_core_stream_id(CUstream stream) {
         return (uint64_t)stream; /* a destroyed stream's blocks leave it before its handle can come back */
     if (cuplug_capturing_stream(stream)) /* to ask would spoil the capture, in every mode (measured) */
         return 0;
-    result = cuplug_real.cuStreamGetId(stream, &id);
-    if (result == CUDA_SUCCESS)
+    if (cuplug_real.cuStreamGetId(stream, &id) == CUDA_SUCCESS)
         return id + 2;
-    cuplug_context_answered(cuplug_context_current(), result);
+    context = cuplug_context_current();
+    if (context) /* the error may be that of the stream's context, which need not be this one */
+        cuplug_context_look(context);
     return 0;
 }
 

@@ -145,8 +145,8 @@ CUresult cuplug_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
     if (result != CUDA_SUCCESS || !on || cuplug_exiting())
         return result;
     question.device = default_of(pool);
-    if (!cuplug_core_pool_usage(question.device, &usage) || usage.reserved <= minBytesToKeep || usage.reserved == usage.used)
-        return result;
+    if (!cuplug_core_pool_usage(question.device, &usage) || minBytesToKeep > usage.used || usage.reserved == usage.used)
+        return result; /* all that is idle would go: more than was said may */
     cuplug_context_each(ask_idle, &question);
     if (question.idle)
         cuplug_core_trim(question.device);

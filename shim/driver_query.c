@@ -129,7 +129,7 @@ CUresult cuplug_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_att
             describe(data[i], attributes[i], base, &record);
         else if (on && owner == CUPLUG_THE_DRIVERS && data[i])
             describe_import(data[i], attributes[i], ptr);
-        else if (owner == CUPLUG_NOBODYS && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
+        else if (owner == CUPLUG_NOBODYS && data[i] && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
                  *(CUdeviceptr *)data[i] == nowhere)
             *(CUdeviceptr *)data[i] = asked; /* what is not CUDA's may be the host's (measured) */
     }

@@ -112,7 +112,7 @@ CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
         result = cuplug_real.cuMemGetAddressRange_v2(&segment, &size, base);
     if (result != CUDA_SUCCESS)
         return result;
-    if (segment != base || size != record.size) { /* else it is the driver's own allocation */
+    if (record.backend != CUPLUG_BACKEND_PLUGIN || segment != base || size != record.size) { /* else it is the driver's own allocation */
         if (tail_of(&handle) != 0)
             return refuse("this driver uses all of the handle");
         if ((base - segment) % UNIT || (base - segment) / UNIT > UINT32_MAX)
@@ -125,26 +125,33 @@ CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     return CUDA_SUCCESS;
 }
 
-/* The lock is held. */
-static struct import *find(CUdeviceptr pointer, const struct cuplug_context *context) {
-    struct import *import = imports;
+/* What is open at that address: in this context, else in another. The lock is held. */
+static struct import *find(CUdeviceptr pointer, const struct cuplug_context *context, bool anywhere) {
+    struct import *other = NULL;
 
-    while (import && (import->pointer != pointer || (context && import->context != context)))
-        import = import->next;
-    return import;
+    for (struct import *import = imports; import; import = import->next) {
+        if (import->pointer == pointer && import->context == context)
+            return import;
+        if (import->pointer == pointer && !other)
+            other = import;
+    }
+    return anywhere ? other : NULL;
 }
 
 static bool remember(const struct cuplug_context *context, CUdeviceptr pointer, CUdeviceptr base, CUdeviceptr end) {
     struct import *import;
 
     cuplug_lock(&lock);
-    import = find(pointer, context);
+    import = find(pointer, context, false);
     if (!import && (import = cuplug_slab_take(&slab))) {
-        *import = (struct import){.next = imports, .context = context, .pointer = pointer, .base = base, .end = end};
+        *import = (struct import){.next = imports, .context = context, .pointer = pointer};
         imports = import;
     }
-    if (import)
+    if (import) {
+        import->base = base; /* again where it was there: a close under way in another thread may have been its last */
+        import->end = end;
         import->opened++;
+    }
     cuplug_unlock(&lock);
     return import;
 }
@@ -181,21 +188,21 @@ bool cuplug_ipc_find(CUdeviceptr address, CUdeviceptr *base, size_t *size) {
 }
 
 /* Where the driver knows the address under another one: that. */
-static CUdeviceptr base_of(CUdeviceptr pointer) {
+static CUdeviceptr base_of(CUdeviceptr pointer, const struct cuplug_context *context) {
     struct import *import;
 
     cuplug_lock(&lock);
-    import = find(pointer, NULL);
+    import = find(pointer, context, true);
     pointer = import ? import->base : pointer;
     cuplug_unlock(&lock);
     return pointer;
 }
 
-static void forget(CUdeviceptr pointer) {
+static void forget(CUdeviceptr pointer, const struct cuplug_context *context) {
     struct import *import;
 
     cuplug_lock(&lock);
-    import = find(pointer, NULL);
+    import = find(pointer, context, true);
     if (import && --import->opened == 0)
         drop(import);
     cuplug_unlock(&lock);
@@ -236,10 +243,11 @@ CUresult cuplug_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
 
 CUresult cuplug_cuIpcCloseMemHandle(CUdeviceptr dptr) {
     bool on = cuplug_on();
-    CUresult result = cuplug_real.cuIpcCloseMemHandle(on ? base_of(dptr) : dptr);
+    struct cuplug_context *context = on ? cuplug_context_current() : NULL;
+    CUresult result = cuplug_real.cuIpcCloseMemHandle(on ? base_of(dptr, context) : dptr);
 
     if (on && result == CUDA_SUCCESS)
-        forget(dptr);
+        forget(dptr, context);
     return result;
 }
 

@@ -154,3 +154,9 @@ an earlier error: right"
   assert_equal "$stderr" ""
   assert_output "$expected"
 }
+
+@test "a fault in one context is not blamed on another" {
+  # Lost otherwise: the work of a context that is sound.
+  needs_sim "a fault on demand"
+  assert_like_bare_driver fault_elsewhere.link
+}

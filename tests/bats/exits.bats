@@ -4,6 +4,7 @@
 load helpers/load
 
 WAYS_TO_END="return exit _exit quick_exit abort SIGTERM SIGSEGV SIGKILL exec thread"
+! ldd "$SHIM" 2>/dev/null | grep -q 'lib[atu].*san' || WAYS_TO_END=${WAYS_TO_END/SIGSEGV /} # which a sanitizer takes for a finding
 
 # expected_end WAY: the exit status of a program that ends like that.
 expected_end() {

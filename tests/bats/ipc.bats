@@ -44,3 +44,14 @@ load helpers/load
   assert_equal "$(wc -l <<<"$stderr")" 1
   [[ $stderr == "cuplug: cuIpcGetMemHandle: refused: CUPLUG_IPC=refuse; "* ]]
 }
+
+@test "a handle opened in two contexts: what is closed in one stays open in the other" {
+  local BACKENDS="direct pool arena"
+  assert_like_bare_driver ipc_corners.link contexts
+  assert_line "close in the second: 0"
+}
+
+@test "free=wait: the free of a shared block waits, too" {
+  local BACKENDS="direct pool:free=wait"
+  assert_says "work done when cuMemFree returned: yes" ipc_corners.link free
+}

@@ -88,3 +88,19 @@ the capture's end: 0" SIMCUDA_MEMORY=1G idle_memory.link capturing
   needs_sim "over-sized requests only here"
   assert_says "a PiB of managed memory: 2, the kernel: runs" idle_memory.link hopeless
 }
+
+@test "an allocation that needs what was freed does not wait for a kernel launched since" {
+  # Lost otherwise: the program, which hangs: a kernel waits for a launch that waits for it.
+  needs_sim "memory of a given size"
+  local BACKENDS="direct pool managed arena:size=100%"
+  assert_says "allocation: 0
+waited for the kernel: no" SIMCUDA_MEMORY=36M memory_short.link records
+  assert_says "allocation: 0
+waited for the kernel: no" SIMCUDA_MEMORY=40M memory_short.link stream
+}
+
+@test "memory freed in one context is there for another of the device" {
+  needs_sim "memory of a given size"
+  local BACKENDS="direct pool managed $ALLOCATORS/example.so $ALLOCATORS/plain.so" # an arena is one context's
+  assert_says "allocation: 0" SIMCUDA_MEMORY=100M memory_short.link context
+}

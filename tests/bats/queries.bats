@@ -142,6 +142,11 @@ the block in use: wrong bytes 0" backend
   assert_output "$expected"
 }
 
+@test "a trim of the default pool keeps at least what it is told" {
+  local BACKENDS="direct pool arena managed"
+  assert_says "as much as said is kept: yes" default_pool.link some
+}
+
 @test "to trim the default pool waits for nobody" {
   # Lost otherwise: the program, which stands still.
   assert_says "finished: yes" default_pool.link busy

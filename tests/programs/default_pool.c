@@ -142,6 +142,19 @@ static void give_access(void) {
     show("freed");
 }
 
+/* To trim keeps at least as much as it is told. */
+static void keep_some(void) {
+    CUdeviceptr blocks[8];
+    keep_all();
+    for (int i = 0; i < 8; i++)
+        blocks[i] = take(20 * MIB);
+    for (int i = 0; i < 8; i++)
+        CU(cuMemFreeAsync(blocks[i], stream));
+    CU(cuStreamSynchronize(stream));
+    CU(cuMemPoolTrimTo(pool, 100 * MIB));
+    printf("as much as said is kept: %s\n", yes_no(get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 100 * MIB));
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     use_primary(0);
@@ -151,6 +164,8 @@ int main(int argc, char **argv) {
         figures();
     else if (strcmp(what, "trim") == 0)
         trim();
+    else if (strcmp(what, "some") == 0)
+        keep_some();
     else if (strcmp(what, "busy") == 0)
         busy();
     else if (strcmp(what, "set") == 0)

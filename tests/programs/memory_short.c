@@ -1,0 +1,71 @@
+/*
+ * Memory is nearly out, and what the next allocation needs was freed: natively it is there at once. In between, a kernel is launched
+ * that waits for a later launch, so an allocation that waits for it never returns (here: until the kernel gives up).
+ *
+ *     memory_short records     200 small frees on other streams come after that kernel; what they record covers it
+ *     memory_short stream      the same with one free on the kernel's own stream
+ *     memory_short context     the memory was freed in another context of the device (no kernel)
+ */
+#include "driver.h"
+
+#define STREAMS 20
+#define SMALL 200
+#define SIZE (20 * MIB)
+#define PATIENCE_MS 5000
+
+static unsigned flag;
+
+static void CUDA_CB spin_until_set(void *unused) {
+    (void)unused;
+    double end = now_ms() + PATIENCE_MS;
+    while (!__atomic_load_n(&flag, __ATOMIC_ACQUIRE) && now_ms() < end)
+        sleep_ms(1);
+}
+
+static void beside_a_kernel(bool own_stream) {
+    CUstream busy = new_stream(CU_STREAM_NON_BLOCKING), waiter = new_stream(CU_STREAM_NON_BLOCKING), streams[STREAMS];
+    CUdeviceptr small[SMALL], large, own, next = 0;
+
+    for (int i = 0; i < STREAMS; i++)
+        streams[i] = new_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < SMALL; i++)
+        CU(cuMemAllocAsync(&small[i], KIB, streams[i % STREAMS]));
+    if (own_stream)
+        CU(cuMemAllocAsync(&own, 16 * MIB, waiter));
+    CU(cuMemAlloc(&large, SIZE));
+    slow_fill(large, 1, SIZE, busy, 100);
+    CU(cuMemFree(large));
+    CU(cuLaunchHostFunc(waiter, spin_until_set, NULL));
+    if (own_stream)
+        CU(cuMemFreeAsync(own, waiter));
+    for (int i = 0; i < SMALL && !own_stream; i++)
+        CU(cuMemFreeAsync(small[i], streams[i % STREAMS]));
+    printf("allocation: %d\n", (int)cuMemAlloc(&next, SIZE));
+    printf("waited for the kernel: %s\n", yes_no(cuStreamQuery(waiter) == CUDA_SUCCESS));
+    __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
+    CU(cuCtxSynchronize());
+}
+
+static void other_context(void) {
+    CUcontext context;
+    CUdevice device;
+    CUdeviceptr first, large, next;
+
+    CU(cuMemAlloc(&first, 4 * KIB));
+    CU(cuMemAlloc(&large, 3 * SIZE));
+    CU(cuMemFree(large));
+    CU(cuDeviceGet(&device, 0));
+    CU(cuCtxCreate(&context, NULL, 0, device));
+    printf("allocation: %d\n", (int)cuMemAlloc(&next, 3 * SIZE));
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+
+    use_primary(0);
+    if (strcmp(what, "context") == 0)
+        other_context();
+    else
+        beside_a_kernel(strcmp(what, "stream") == 0);
+    return 0;
+}
