@@ -38,6 +38,10 @@ static const char *leads_to(const char *asked, void *address) {
         void *found;
         CUdriverProcAddressQueryResult status;
         ((any_function *)address)((long)"cuInit", (long)&found, 12000, 0, (long)&status, 0);
+    } else if (strcmp(asked, "cuIpcOpenMemHandle") == 0) { /* its handle is a structure by value: on some processors that is an address */
+        CUdeviceptr pointer;
+        CUipcMemHandle handle = {{0}};
+        ((CUresult(*)(CUdeviceptr *, CUipcMemHandle, unsigned))address)(&pointer, handle, 0);
     } else {
         ((any_function *)address)(0, 0, 0, 0, 0, 0);
     }
