@@ -253,10 +253,10 @@ static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *re
     *block = drain_and_take(cache, request, &crowded);
     if (*block)
         return CUDA_SUCCESS;
-    if (cuplug_debug_fault("record_in_alloc"))
+    if (cuplug_debug_fault("record_in_alloc")) {
         crowded = cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
-    if (cuplug_debug_fault("record_in_alloc"))
         cuplug_fence_allow(&cache->fence);
+    }
     if (crowded && !completed_only(cache) && cuplug_fence_wait(&cache->fence)) {
         *block = drain_and_take(cache, request, &crowded);
         if (*block)
@@ -265,13 +265,27 @@ static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *re
     return grow(cache, request, block);
 }
 
+/* No block is there for it: asks, waits, grows. Rather off a page than waited for, or not at all: nobody promised more than `alignment`. */
+static CUresult search(struct cuplug_cache *cache, const struct cuplug_request *request, size_t alignment, struct cuplug_heap_block **block) {
+    struct cuplug_request wanted = *request;
+    CUresult result = miss(cache, &wanted, block);
+    bool crowded;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted.alignment > alignment) {
+        wanted.alignment = alignment;
+        *block = drain_and_take(cache, &wanted, &crowded);
+        if (*block)
+            return CUDA_SUCCESS;
+    }
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(cache, &wanted, block) : result;
+}
+
 CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block) {
     struct cuplug_cache *cache = cuplug_cache_of(self, request->context);
     struct cuplug_request wanted = *request; /* in the heap's grain */
     struct cuplug_heap_block *taken;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result;
     size_t alignment;
-    bool crowded;
 
     if (!cache || request->size > SIZE_MAX / 2)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -283,26 +297,15 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
         wanted.alignment = CUPLUG_CACHE_PAGE;
     cuplug_lock(&cache->lock);
     taken = take(cache, &wanted);
-    if (taken)
-        count_ordered(cache, request);
-    cuplug_unlock(&cache->lock);
-    if (taken)
-        goto out;
-    result = miss(cache, &wanted, &taken);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted.alignment > alignment) { /* rather off a page than waited for, or not at all: nobody promised one */
-        wanted.alignment = alignment;
-        taken = drain_and_take(cache, &wanted, &crowded);
-        if (taken)
-            result = CUDA_SUCCESS;
+    if (!taken) {
+        cuplug_unlock(&cache->lock);
+        result = search(cache, &wanted, alignment, &taken);
+        if (result != CUDA_SUCCESS)
+            return result;
+        cuplug_lock(&cache->lock);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        result = out_of_memory(cache, &wanted, &taken);
-    if (result != CUDA_SUCCESS)
-        return result;
-    cuplug_lock(&cache->lock);
     count_ordered(cache, request);
     cuplug_unlock(&cache->lock);
-out:
     block->pointer = taken->address;
     block->cookie = taken;
     return CUDA_SUCCESS;

@@ -50,30 +50,11 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
 struct question {
     const struct cuplug_policy *policy;
     CUdevice device;
-    CUdeviceptr pointer, base;
+    CUdeviceptr pointer, *base; /* base: NULL if nobody wants to know */
     size_t bytes;
     struct cuplug_ordered ordered;
-    bool forget;
-    int found;
+    bool forget, found;
 };
-
-static void own(struct cuplug_context *context, void *arg) {
-    struct question *question = arg;
-    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
-
-    if (!cache)
-        return;
-    cuplug_lock(&cache->lock);
-    question->found |= cuplug_heap_segment_of(&cache->heap, question->pointer) != NULL;
-    cuplug_unlock(&cache->lock);
-}
-
-int cuplug_cache_owns(void *self, CUdeviceptr pointer) {
-    struct question question = {.policy = self, .pointer = pointer};
-
-    cuplug_context_each(own, &question);
-    return question.found;
-}
 
 static void find(struct cuplug_context *context, void *arg) {
     struct question *question = arg;
@@ -84,19 +65,21 @@ static void find(struct cuplug_context *context, void *arg) {
         return;
     cuplug_lock(&cache->lock);
     segment = cuplug_heap_segment_of(&cache->heap, question->pointer);
-    if (segment) {
-        question->found = true;
-        question->base = cuplug_heap_find(segment, question->pointer)->address;
-    }
+    question->found = segment != NULL;
+    if (segment && question->base)
+        *question->base = cuplug_heap_find(segment, question->pointer)->address;
     cuplug_unlock(&cache->lock);
 }
 
 bool cuplug_cache_find(void *self, CUdeviceptr pointer, CUdeviceptr *base) {
-    struct question question = {.policy = self, .pointer = pointer};
+    struct question question = {.policy = self, .pointer = pointer, .base = base};
 
     cuplug_context_each(find, &question);
-    *base = question.base;
     return question.found;
+}
+
+int cuplug_cache_owns(void *self, CUdeviceptr pointer) {
+    return cuplug_cache_find(self, pointer, NULL);
 }
 
 static void add_ordered(struct cuplug_context *context, void *arg) {

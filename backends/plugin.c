@@ -49,27 +49,38 @@ struct cuplug_block cuplug_plugin_leave(struct cuplug_plugin_block *block) {
     return left;
 }
 
-struct cuplug_plugin_block *cuplug_plugin_stay(const struct cuplug_block *left) {
-    struct cuplug_plugin_block *block = cuplug_context_gone(left->context) ? NULL : cuplug_slab_take(&cuplug_plugin_slab);
+/* Puts a block into the index. NULL if its context is gone, without memory, or if it shares bytes with one that is there: then *other is that. The lock
+ * is held. */
+static struct cuplug_plugin_block *arrive(const struct cuplug_block *block, struct cuplug_plugin_block **other) {
+    struct cuplug_plugin_block *arrived = cuplug_context_gone(block->context) ? NULL : cuplug_slab_take(&cuplug_plugin_slab);
 
-    if (!block)
+    *other = NULL;
+    if (!arrived)
         return NULL;
-    block->address = left->pointer;
-    block->cookie = left->cookie;
-    block->size = left->size;
-    block->alignment = left->alignment;
-    block->context = left->context;
-    block->device = left->device;
-    block->kind = left->kind;
-    block->stream = left->stream;
-    block->stream_id = left->stream_id;
-    block->next = NULL;
-    if (cuplug_plugin_index_insert(&cuplug_plugin_index, block)) { /* handed out again all the same */
-        cuplug_slab_give(&cuplug_plugin_slab, block);
+    *arrived = (struct cuplug_plugin_block){
+        .address = block->pointer,
+        .cookie = block->cookie,
+        .size = block->size,
+        .alignment = block->alignment,
+        .context = block->context,
+        .device = block->device,
+        .kind = block->kind,
+        .stream = block->stream,
+        .stream_id = block->stream_id,
+    };
+    *other = cuplug_plugin_index_insert(&cuplug_plugin_index, arrived);
+    if (*other) {
+        cuplug_slab_give(&cuplug_plugin_slab, arrived);
         return NULL;
     }
-    stream_blocks += block->kind == CUPLUG_ASYNC;
-    return block;
+    stream_blocks += arrived->kind == CUPLUG_ASYNC;
+    return arrived;
+}
+
+struct cuplug_plugin_block *cuplug_plugin_stay(const struct cuplug_block *left) {
+    struct cuplug_plugin_block *other; /* it was handed out again all the same */
+
+    return arrive(left, &other);
 }
 
 void cuplug_plugin_reserved(CUdevice device, int64_t by) {
@@ -115,37 +126,20 @@ static const char *instead(void) {
 
 /* Enters the library's answer into the index: CUDA_SUCCESS and the block, or why not: NOT_SUPPORTED if `clash` is in
  * the way. */
-static CUresult enter(const struct cuplug_request *request, const struct cuplug_block *answer,
-                      struct cuplug_plugin_block **entered, struct cuplug_plugin_block *clash) {
-    struct cuplug_plugin_block *block, *other = NULL;
-    bool gone;
+static CUresult enter(const struct cuplug_block *answer, struct cuplug_plugin_block **entered, struct cuplug_plugin_block *clash) {
+    struct cuplug_plugin_block *other;
+    CUresult result = CUDA_SUCCESS;
 
     cuplug_lock(&cuplug_plugin_lock);
-    gone = cuplug_context_gone(request->context);
-    block = gone ? NULL : cuplug_slab_take(&cuplug_plugin_slab);
-    if (block) {
-        block->address = answer->pointer;
-        block->cookie = answer->cookie;
-        block->size = request->size;
-        block->alignment = request->alignment;
-        block->context = request->context;
-        block->device = request->device;
-        block->kind = request->kind;
-        block->stream = request->stream;
-        block->stream_id = request->stream_id;
-        other = cuplug_plugin_index_insert(&cuplug_plugin_index, block);
-        if (other) {
-            *clash = *other;
-            cuplug_slab_give(&cuplug_plugin_slab, block);
-        } else {
-            stream_blocks += request->kind == CUPLUG_ASYNC;
-        }
-    }
+    *entered = arrive(answer, &other);
+    if (other)
+        *clash = *other;
+    if (!*entered)
+        result = other                                   ? CUDA_ERROR_NOT_SUPPORTED
+                 : cuplug_context_gone(answer->context) ? CUDA_ERROR_INVALID_CONTEXT
+                                                         : CUDA_ERROR_OUT_OF_MEMORY;
     cuplug_unlock(&cuplug_plugin_lock);
-    *entered = block;
-    if (gone)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    return !block ? CUDA_ERROR_OUT_OF_MEMORY : other ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    return result;
 }
 
 /* Looks the library's answer over. If there is fault to find, the driver serves instead (CUPLUG_STRICT: nobody does). */
@@ -169,7 +163,7 @@ static CUresult accept(const struct cuplug_request *request, struct cuplug_block
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     /* A block of a context that ends at this moment is in nobody's way, once we have been told. */
-    while ((result = enter(request, answer, &block, &clash)) == CUDA_ERROR_NOT_SUPPORTED && !cuplug_context_live(clash.context))
+    while ((result = enter(answer, &block, &clash)) == CUDA_ERROR_NOT_SUPPORTED && !cuplug_context_live(clash.context))
         sched_yield();
     if (result == CUDA_ERROR_NOT_SUPPORTED && clash.address == address)
         cuplug_plugin_complain(CUPLUG_PLUGIN_REPEATED,
@@ -190,13 +184,16 @@ static CUresult accept(const struct cuplug_request *request, struct cuplug_block
 static CUresult ask(const struct cuplug_request *request, struct cuplug_block *block) {
     bool relaxed = request->kind == CUPLUG_ASYNC && cuplug_capturing();
     CUstreamCaptureMode mode = relaxed ? cuplug_capture_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
+    struct cuplug_block answer = *block; /* the library's to write; two members of it are looked at */
     CUresult result;
 
-    block->pointer = 0;
-    block->cookie = NULL;
-    result = cuplug_plugin_call_alloc(request, block);
+    answer.pointer = 0;
+    answer.cookie = NULL;
+    result = cuplug_plugin_call_alloc(request, &answer);
     if (relaxed)
         cuplug_capture_restore(mode);
+    block->pointer = answer.pointer;
+    block->cookie = answer.cookie;
     if (result == CUDA_SUCCESS && !block->pointer)
         result = CUDA_ERROR_OUT_OF_MEMORY;
     return result;

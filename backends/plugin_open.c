@@ -344,6 +344,10 @@ static bool open_library(void) {
     return fine;
 }
 
+bool cuplug_plugin_opened(void) {
+    return atomic_load_explicit(&state, memory_order_acquire) == READY;
+}
+
 /* Whoever comes first opens; the others wait, but not for ever: the library may itself be waiting for one of them. Those go to
  * the driver. */
 static bool open_once(void) {
@@ -363,11 +367,7 @@ static bool open_once(void) {
     }
     for (int i = 0; i < OPENING_WAITS && atomic_load(&state) == OPENING && cuplug_self.depth == 0; i++)
         nanosleep(&pause, NULL);
-    return atomic_load_explicit(&state, memory_order_acquire) == READY;
-}
-
-bool cuplug_plugin_opened(void) {
-    return atomic_load_explicit(&state, memory_order_acquire) == READY;
+    return cuplug_plugin_opened();
 }
 
 bool cuplug_plugin_ready(void) {

@@ -29,35 +29,26 @@ const struct cuplug_backend_ops *cuplug_backend(int number) {
     return number >= 0 && number < CUPLUG_BACKEND_COUNT ? backends[number] : NULL;
 }
 
+/* Is it one of those that cache.h is the engine of? */
+static bool caches(int number) {
+    return number == CUPLUG_BACKEND_POOL || number == CUPLUG_BACKEND_ARENA || number == CUPLUG_BACKEND_MANAGED;
+}
+
 bool cuplug_backend_locate(int number, CUdeviceptr pointer, CUdeviceptr *base) {
-    switch (number) {
-    case CUPLUG_BACKEND_POOL:
-    case CUPLUG_BACKEND_ARENA:
-    case CUPLUG_BACKEND_MANAGED:
+    if (caches(number))
         return cuplug_cache_find(selves[number], pointer, base);
-    case CUPLUG_BACKEND_PLUGIN:
-        return cuplug_plugin_find(selves[number], pointer, base);
-    default:
-        return false;
-    }
+    return number == CUPLUG_BACKEND_PLUGIN && cuplug_plugin_find(selves[number], pointer, base);
 }
 
 bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cuplug_ordered *ordered) {
-    if (number != CUPLUG_BACKEND_POOL && number != CUPLUG_BACKEND_ARENA && number != CUPLUG_BACKEND_MANAGED)
+    if (!caches(number))
         return false;
     cuplug_cache_ordered(selves[number], device, forget, ordered);
     return true;
 }
 
 bool cuplug_backend_share(int number, const struct cuplug_record *record) {
-    switch (number) {
-    case CUPLUG_BACKEND_POOL:
-    case CUPLUG_BACKEND_ARENA:
-    case CUPLUG_BACKEND_MANAGED:
-        return cuplug_cache_share(selves[number], record->context, record->cookie);
-    default:
-        return true;
-    }
+    return !caches(number) || cuplug_cache_share(selves[number], record->context, record->cookie);
 }
 
 int cuplug_backend_choose(const char *spec) {

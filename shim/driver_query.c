@@ -95,10 +95,14 @@ static void describe_import(void *data, CUpointer_attribute attribute, CUdevicep
     CUdeviceptr base;
     size_t size;
 
-    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR && cuplug_ipc_find(pointer, &base, &size))
-        *(CUdeviceptr *)data = base;
-    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE && cuplug_ipc_find(pointer, &base, &size))
+    if (attribute != CU_POINTER_ATTRIBUTE_RANGE_START_ADDR && attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        return;
+    if (!cuplug_ipc_find(pointer, &base, &size))
+        return;
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
         *(size_t *)data = size;
+    else
+        *(CUdeviceptr *)data = base;
 }
 
 CUresult cuplug_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {

@@ -133,6 +133,10 @@ bool cuplug_fence_record(struct cuplug_fence *fence, uint64_t mark) {
     return ok;
 }
 
+void cuplug_fence_allow(struct cuplug_fence *fence) {
+    raise_to(&fence->allowed, atomic_load_explicit(&fence->recorded, memory_order_acquire));
+}
+
 bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     struct cuplug_context *context = atomic_load(&fence->context);
     uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
@@ -164,6 +168,14 @@ bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     return true;
 }
 
+/* The event that still holds just this record; NULL also where it was just forgotten, and for 0, which is no record. */
+static CUevent held_by(struct cuplug_fence *fence, uint64_t number) {
+    unsigned slot = number % CUPLUG_FENCE_RING;
+    bool held = number && atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number;
+
+    return held ? atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed) : NULL;
+}
+
 /* The newest record that an event of the ring still holds. */
 static CUevent newest(struct cuplug_fence *fence, uint64_t *number) {
     uint64_t recorded = atomic_load_explicit(&fence->recorded, memory_order_acquire);
@@ -176,9 +188,8 @@ static CUevent newest(struct cuplug_fence *fence, uint64_t *number) {
 /* The context has been entered. */
 static bool wait_now(struct cuplug_fence *fence, struct cuplug_context *context) {
     uint64_t number = atomic_load_explicit(&fence->allowed, memory_order_acquire);
-    unsigned slot = number % CUPLUG_FENCE_RING;
-    bool held = number && atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number, ok = false;
-    CUevent event = held ? atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed) : NULL;
+    CUevent event = held_by(fence, number);
+    bool ok = false;
 
     if (!event || number <= atomic_load(&fence->waited) || number <= atomic_load(&fence->completed) || !cuplug_gate_enter())
         return false;
@@ -204,9 +215,7 @@ bool cuplug_fence_wait(struct cuplug_fence *fence) {
 }
 
 static bool query(struct cuplug_fence *fence, struct cuplug_context *context, uint64_t number) {
-    unsigned slot = number % CUPLUG_FENCE_RING;
-    bool held = atomic_load_explicit(&fence->ring[slot].record, memory_order_acquire) == number;
-    CUevent event = held ? atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed) : NULL; /* NULL also where just forgotten */
+    CUevent event = held_by(fence, number);
 
     if (!event)
         return false;

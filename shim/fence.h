@@ -49,13 +49,7 @@ bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark);
 bool cuplug_fence_record(struct cuplug_fence *fence, uint64_t mark);
 
 /* In a free that natively waits for the whole context, which not every free does that records: the device may be told to wait for what was recorded so far. */
-static inline void cuplug_fence_allow(struct cuplug_fence *fence) {
-    uint64_t recorded = atomic_load_explicit(&fence->recorded, memory_order_acquire);
-    uint64_t allowed = atomic_load_explicit(&fence->allowed, memory_order_relaxed);
-
-    while (allowed < recorded && !atomic_compare_exchange_weak(&fence->allowed, &allowed, recorded))
-        ;
-}
+void cuplug_fence_allow(struct cuplug_fence *fence);
 
 /* Waits for all earlier work of the context, by the one call that may do so beside a capture: a cuMemFree, here of a byte. */
 bool cuplug_fence_synchronise(struct cuplug_fence *fence);

@@ -3,15 +3,7 @@
  * the capture lives; and the memory that graphs have.
  */
 #include "conform.h"
-
-static const struct {
-    const char *name;
-    enum cudaStreamCaptureMode mode;
-} modes[] = {
-    {"global", cudaStreamCaptureModeGlobal},
-    {"thread-local", cudaStreamCaptureModeThreadLocal},
-    {"relaxed", cudaStreamCaptureModeRelaxed},
-};
+#include "capture_modes.h"
 
 static void *made, *old_sync, *old_async, *old_managed, *old_large;
 static cudaEvent_t event;

@@ -138,6 +138,17 @@ void group_order(void) {
     end();
 }
 
+/* Memory whose stream is no more. */
+static void *of_a_destroyed_stream(void) {
+    cudaStream_t own;
+    void *p;
+    NEED(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+    NEED(cudaMallocAsync(&p, SIZE, own));
+    NEED(cudaStreamSynchronize(own));
+    NEED(cudaStreamDestroy(own));
+    return p;
+}
+
 void group_streams(void) {
     cudaStream_t own;
     void *p, *q;
@@ -157,17 +168,11 @@ void group_streams(void) {
     say_rt(cudaFree(p));
     end();
 
-    NEED(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
-    NEED(cudaMallocAsync(&p, SIZE, own));
-    NEED(cudaStreamSynchronize(own));
-    NEED(cudaStreamDestroy(own));
+    p = of_a_destroyed_stream();
     begin("cudaFree of a destroyed stream's memory");
     say_rt(cudaFree(p));
     end();
-    NEED(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
-    NEED(cudaMallocAsync(&p, SIZE, own));
-    NEED(cudaStreamSynchronize(own));
-    NEED(cudaStreamDestroy(own));
+    p = of_a_destroyed_stream();
     begin("cudaFreeAsync of a destroyed stream's memory on another");
     say_rt(cudaFreeAsync(p, second));
     end();

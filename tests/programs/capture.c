@@ -5,18 +5,10 @@
  * Argument: a situation, or "all"; each is run in the three capture modes.
  */
 #include "runtime.h"
+#include "capture_modes.h"
 
 #define SIZE (64 * KIB)
 #define VALUE 0x77
-
-static const struct {
-    const char *name;
-    enum cudaStreamCaptureMode mode;
-} modes[] = {
-    {"global", cudaStreamCaptureModeGlobal},
-    {"thread-local", cudaStreamCaptureModeThreadLocal},
-    {"relaxed", cudaStreamCaptureModeRelaxed},
-};
 
 static cudaStream_t captured, other;
 

@@ -13,16 +13,10 @@
 static CUmemoryPool pool;
 static CUstream stream;
 
-static unsigned long long get(CUmemPool_attribute attribute) {
-    cuuint64_t value = 7;
-    CU(cuMemPoolGetAttribute(pool, attribute, &value));
-    return value;
-}
-
 static void show(const char *when) {
-    unsigned long long used = get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), reserved = get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-    printf("%s: in use %llu, at most %llu; as much reserved: %s, at most that: %s\n", when, used, get(CU_MEMPOOL_ATTR_USED_MEM_HIGH),
-           yes_no(reserved >= used), yes_no(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= reserved));
+    unsigned long long used = pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), reserved = pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    printf("%s: in use %llu, at most %llu; as much reserved: %s, at most that: %s\n", when, used, pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH),
+           yes_no(reserved >= used), yes_no(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= reserved));
 }
 
 static void keep_all(void) {
@@ -60,7 +54,7 @@ static void figures(void) {
     show("all freed");
     CU(cuMemFree(device));
     keep_all();
-    printf("threshold kept: %s\n", yes_no(get(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == UINT64_MAX));
+    printf("threshold kept: %s\n", yes_no(pool_figure(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == UINT64_MAX));
 }
 
 static void trim(void) {
@@ -73,12 +67,12 @@ static void trim(void) {
     for (size_t i = 0; i < COUNT_OF(block); i++)
         CU(cuMemFreeAsync(block[i], stream));
     CU(cuCtxSynchronize());
-    before = get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    before = pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     printf("reserved for the next ones: %s\n", yes_no(before >= 256 * MIB));
     CU(cuMemPoolTrimTo(pool, (size_t)1 << 40));
-    printf("trimmed to more than there is: %s\n", yes_no(get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == before));
+    printf("trimmed to more than there is: %s\n", yes_no(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == before));
     CU(cuMemPoolTrimTo(pool, 0));
-    printf("trimmed: %s\n", yes_no(get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) <= 128 * MIB));
+    printf("trimmed: %s\n", yes_no(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) <= 128 * MIB));
     show("afterwards");
     CU(cuMemsetD8Async(rest, 3, 1000, stream));
     printf("the block in use: wrong bytes %zu\n", wrong_on_device(rest, 3, 1000));
@@ -152,7 +146,7 @@ static void keep_some(void) {
         CU(cuMemFreeAsync(blocks[i], stream));
     CU(cuStreamSynchronize(stream));
     CU(cuMemPoolTrimTo(pool, 100 * MIB));
-    printf("as much as said is kept: %s\n", yes_no(get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 100 * MIB));
+    printf("as much as said is kept: %s\n", yes_no(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 100 * MIB));
 }
 
 int main(int argc, char **argv) {

@@ -40,6 +40,21 @@ static inline void slow_fill(CUdeviceptr memory, int value, size_t size, CUstrea
     CU(cuMemsetD8Async(memory, (unsigned char)value, size, stream));
 }
 
+#define PATIENCE_MS 3000 /* for a kernel that waits for a later launch: how long it is given until something must be wrong */
+
+/* Such a kernel: until the unsigned at `flag` is not 0; it gives up a little later than who watches it. */
+static inline void CUDA_CB wait_for_flag(void *flag) {
+    double end = now_ms() + PATIENCE_MS + 500;
+    while (__atomic_load_n((unsigned *)flag, __ATOMIC_ACQUIRE) == 0 && now_ms() < end)
+        sleep_ms(1);
+}
+
+static inline unsigned long long pool_figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
+    cuuint64_t value = 7;
+    CU(cuMemPoolGetAttribute(pool, attribute, &value));
+    return value;
+}
+
 static inline size_t wrong_on_device(CUdeviceptr memory, int value, size_t size) {
     unsigned char *copy = malloc(size);
     if (!copy)

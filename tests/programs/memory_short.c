@@ -11,16 +11,8 @@
 #define STREAMS 20
 #define SMALL 200
 #define SIZE (20 * MIB)
-#define PATIENCE_MS 5000
 
 static unsigned flag;
-
-static void CUDA_CB spin_until_set(void *unused) {
-    (void)unused;
-    double end = now_ms() + PATIENCE_MS;
-    while (!__atomic_load_n(&flag, __ATOMIC_ACQUIRE) && now_ms() < end)
-        sleep_ms(1);
-}
 
 static void beside_a_kernel(bool own_stream) {
     CUstream busy = new_stream(CU_STREAM_NON_BLOCKING), waiter = new_stream(CU_STREAM_NON_BLOCKING), streams[STREAMS];
@@ -35,7 +27,7 @@ static void beside_a_kernel(bool own_stream) {
     CU(cuMemAlloc(&large, SIZE));
     slow_fill(large, 1, SIZE, busy, 100);
     CU(cuMemFree(large));
-    CU(cuLaunchHostFunc(waiter, spin_until_set, NULL));
+    CU(cuLaunchHostFunc(waiter, wait_for_flag, &flag));
     if (own_stream)
         CU(cuMemFreeAsync(own, waiter));
     for (int i = 0; i < SMALL && !own_stream; i++)

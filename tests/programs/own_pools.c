@@ -14,16 +14,10 @@
 static CUmemoryPool pool;
 static CUstream stream;
 
-static unsigned long long said_by_pool(CUmemPool_attribute attribute) {
-    cuuint64_t value = 7;
-    CU(cuMemPoolGetAttribute(pool, attribute, &value));
-    return value;
-}
-
 static void show_pool(const char *when) {
-    unsigned long long used = said_by_pool(CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-    printf("%s: used %llu, most %llu, as much reserved: %s\n", when, used, said_by_pool(CU_MEMPOOL_ATTR_USED_MEM_HIGH),
-           yes_no(said_by_pool(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= used));
+    unsigned long long used = pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    printf("%s: used %llu, most %llu, as much reserved: %s\n", when, used, pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH),
+           yes_no(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= used));
 }
 
 static bool from_pool(CUdeviceptr block) {

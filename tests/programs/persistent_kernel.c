@@ -8,17 +8,9 @@
  */
 #include "driver.h"
 
-#define PATIENCE_MS 3000
 #define STREAMS 20
 
 static unsigned *flag; /* pinned, so its host address is its device address too */
-
-static void CUDA_CB spin_until_set(void *unused) {
-    (void)unused;
-    double end = now_ms() + PATIENCE_MS + 500;
-    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) == 0 && now_ms() < end)
-        sleep_ms(1);
-}
 
 static void CUDA_CB set(void *unused) {
     (void)unused;
@@ -27,7 +19,7 @@ static void CUDA_CB set(void *unused) {
 
 static void launch_waiter(CUstream stream, bool host_function) {
     if (host_function)
-        CU(cuLaunchHostFunc(stream, spin_until_set, NULL));
+        CU(cuLaunchHostFunc(stream, wait_for_flag, flag));
     else
         CU(cuStreamWaitValue32(stream, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
 }
