@@ -148,7 +148,7 @@ check-bats: lib programs
 # among them: what is about this machine's programs (children, command, config) and about the debug build (faults).
 aarch64_compiler := aarch64-linux-gnu-gcc
 aarch64_runner   := qemu-aarch64 -L /usr/aarch64-linux-gnu
-aarch64_files    := loader lookup ways queries preload frees order contexts fork sizes memory drivers report api pluggable backends capture plugins
+aarch64_files    := loader lookup ways ways_driver queries preload frees order contexts fork sizes memory drivers report api pluggable backends capture plugins
 aarch64_lacking  := $(strip $(foreach tool,$(aarch64_compiler) $(firstword $(aarch64_runner)),$(if $(shell command -v $(tool)),,$(tool))))
 
 .PHONY: check-aarch64

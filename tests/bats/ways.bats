@@ -2,28 +2,9 @@
 # (C9, C12, C15, C36) Lost otherwise: allocations that nobody sees, or that are reported twice.
 
 load helpers/load
+load helpers/kinds
 
 RUNTIME_KINDS="malloc async pitch 3d managed from_pool malloc_freed_async async_freed_sync"
-DRIVER_KINDS="malloc async pitch managed from_pool malloc_freed_async async_freed_sync"
-
-# What the backend does not serve is counted as the driver's.
-counted_as() {
-  case $2 in
-  managed | from_pool) echo direct ;;
-  *) backend_name "$1" ;;
-  esac
-}
-
-# count_kinds PROGRAM KINDS: each kind alone, with each backend.
-count_kinds() {
-  local backend kind
-  for backend in $BACKENDS; do
-    for kind in $2; do
-      count "$backend" "$(counted_as "$backend" "$kind")" "$1" "$kind"
-      assert_line "$kind: right"
-    done
-  done
-}
 
 # count_plugins KINDS PLUGIN…: in one process, each plugin with its own runtime; the expected numbers add up.
 count_plugins() {
@@ -47,17 +28,6 @@ count_plugins() {
 @test "runtime, static (C12)" { count_kinds runtime_kinds.static "$RUNTIME_KINDS"; }
 @test "runtime, shared, per-thread default streams" { count_kinds runtime_kinds.ptds "$RUNTIME_KINDS"; }
 @test "runtime, static, per-thread default streams" { count_kinds runtime_kinds.static-ptds "$RUNTIME_KINDS"; }
-
-@test "driver, linked" { count_kinds driver_kinds.link "$DRIVER_KINDS"; }
-@test "driver, linked, per-thread default streams" { count_kinds driver_kinds.link-ptds "$DRIVER_KINDS"; }
-@test "driver, dlopen and dlsym" { count_kinds driver_kinds.dlsym "$DRIVER_KINDS"; }
-@test "driver, dlopen and dlsym, per-thread default streams" { count_kinds driver_kinds.dlsym-ptds "$DRIVER_KINDS"; }
-@test "driver, cuGetProcAddress (C9)" { count_kinds driver_kinds.getproc1 "$DRIVER_KINDS"; }
-@test "driver, cuGetProcAddress, per-thread default streams (C9)" { count_kinds driver_kinds.getproc1-ptds "$DRIVER_KINDS"; }
-@test "driver, cuGetProcAddress_v2 (C9)" { count_kinds driver_kinds.getproc2 "$DRIVER_KINDS"; }
-@test "driver, cuGetProcAddress_v2, per-thread default streams (C9)" { count_kinds driver_kinds.getproc2-ptds "$DRIVER_KINDS"; }
-@test "driver, cudaGetDriverEntryPoint (C9)" { count_kinds driver_kinds.entrypoint "$DRIVER_KINDS"; }
-@test "driver, cudaGetDriverEntryPointByVersion (C9)" { count_kinds driver_kinds.entrypoint-version "$DRIVER_KINDS"; }
 
 @test "a runtime that only a plugin brings, opened RTLD_LOCAL (C15)" { count_plugins "$RUNTIME_KINDS" plugin_shared; }
 @test "a plugin with a static runtime (C15)" { count_plugins "$RUNTIME_KINDS" plugin_static; }

@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,9 +64,14 @@ static void *take(int how, size_t size, cudaStream_t stream) {
     }
 }
 
-/* Managed memory has no stream-ordered free; every other kind has both. */
-static void give(int how, int round, void *memory, cudaStream_t stream) {
-    if (how % 5 != 4 && round % 2)
+/*
+ * Managed memory has no stream-ordered free; every other kind has both, but cudaFree of stream-ordered memory waits for nothing, so what is in use
+ * must be freed in its stream.
+ */
+static void give(int how, int round, void *memory, cudaStream_t stream, bool in_use) {
+    bool managed = how % 5 == 4, stream_ordered = how % 5 == 1;
+
+    if (!managed && (round % 2 || (stream_ordered && in_use)))
         CHECK(cudaFreeAsync(memory, stream));
     else
         CHECK(cudaFree(memory));
@@ -92,8 +98,8 @@ static void *work(void *arg) {
         CHECK(cudaMemsetAsync((void *)a, round & 0xff, size, stream));
         CHECK(cudaMemsetAsync((void *)b, 0x11, size, stream));
         CHECK(launch(mix, (n + BLOCK - 1) / BLOCK, 1, 1, BLOCK, 1, 1, 0, (CUstream)stream, arguments, NULL));
-        give(how + 1, round, (void *)a, stream);
-        give(how + 2, round, (void *)b, stream);
+        give(how + 1, round, (void *)a, stream, true);
+        give(how + 2, round, (void *)b, stream, true);
         CHECK(cudaMemcpyAsync(copy, (void *)out, size, cudaMemcpyDeviceToHost, stream));
         CHECK(cudaStreamSynchronize(stream));
         for (unsigned i = 0; i < n; i++) {
@@ -103,7 +109,7 @@ static void *work(void *arg) {
             if (copy[i] != right)
                 check(1, "wrong sum", __LINE__);
         }
-        give(how, round, (void *)out, stream);
+        give(how, round, (void *)out, stream, false);
         free(copy);
     }
     for (int i = 1; i < STREAMS; i++)
