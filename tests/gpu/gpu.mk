@@ -11,7 +11,7 @@ NVCCFLAGS ?= -std=c++17 -O2 -arch=$(NVCC_ARCH) -Xcompiler -Wall,-Wextra
 out         := $(BUILD)/gpu
 here        := tests/gpu
 compared    := vector_streams pitched pool_graph
-correctness := recycled_blocks free_waits_for_kernel persistent_kernel kernel_fault
+correctness := recycled_blocks free_waits_for_kernel persistent_kernel kernel_fault peer_kernels
 headers     := $(wildcard $(here)/programs/*.cuh)
 
 # Other runtimes than the toolkit's, where tests/gpu/prepare has put them: each with its own headers; those that only the

@@ -93,7 +93,7 @@ def shim_problem(outcome, totals):
         return f"the shim was not silent: {spoken[0][:200]}"
     if "unreadable" in totals:
         return "the statistics are not JSON"
-    if not totals.get("allocations"):
+    if not totals.get("allocations") and not totals.get("vmm_allocs"):
         return "the shim saw no allocation"
     return None
 

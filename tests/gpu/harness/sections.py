@@ -6,6 +6,7 @@ phase to themselves.
 import os
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,11 @@ COMPARED = ("vector_streams", "pitched", "pool_graph")
 WAITS = "old kernel done before new owner's write: yes\n"
 FINISHED = "finished: yes\n"
 RECYCLED = "wrong words: 0\nrecycled enough blocks: yes\n"
+PEER = """allocated before peer access: written by the peer: wrong words 0, read by the peer: right
+allocated after: written by the peer: wrong words 0, read by the peer: right
+used again: written by the peer: wrong words 0, read by the peer: right
+blocks written by the peer's old kernel and by its new one: wrong words 0
+"""
 
 # program, fault planted in the debug build, output of the sound library, what the faulty one must print
 FAULTS = (
@@ -39,16 +45,40 @@ ALLOCATIONS = (
 )
 
 
-def python_case(name, script, *arguments, env=None, env_under=None, timeout=90):
-    return Case(name, ("python3", f"{PYTHON}/{script}", *arguments), env or {}, env_under or {}, timeout)
+def python_case(name, script, *arguments, env=None, env_under=None, timeout=90, runs=Case.runs):
+    return Case(name, ("python3", f"{PYTHON}/{script}", *arguments), env or {}, env_under or {}, timeout, runs=runs)
 
 
 TORCH = (
     python_case("PyTorch, caching off", "torch_train.py", env=CACHING_OFF),
     python_case("PyTorch, caching on", "torch_train.py"),
 )
+# What else real programs do with memory. Shared tensors: managed memory cannot be shared, as the driver cannot.
+ASYNC, EXPANDABLE = ({"PYTORCH_CUDA_ALLOC_CONF": value} for value in ("backend:cudaMallocAsync", "expandable_segments:True"))
+SHARING = (NATIVE, "direct", "pool", "arena")
+REAL = (
+    python_case("PyTorch, expandable segments", "torch_train.py", env=EXPANDABLE),
+    python_case("PyTorch, its cudaMallocAsync", "torch_train.py", env=ASYNC),
+    python_case("PyTorch, a CUDA graph of the whole step", "torch_graphs.py"),
+    python_case("PyTorch, the same with its cudaMallocAsync", "torch_graphs.py", env=ASYNC),
+    python_case("PyTorch, DataLoader workers forked after CUDA started", "torch_workers.py"),
+    python_case("PyTorch, CUDA tensors shared between processes", "torch_sharing.py", runs=SHARING),
+    python_case("PyTorch, the same with caching off", "torch_sharing.py", env=CACHING_OFF, runs=SHARING),
+)
+PAIR = (
+    python_case("PyTorch, copies between GPUs", "torch_pair.py", "copies"),
+    python_case("PyTorch, copies between GPUs, caching off", "torch_pair.py", "copies", env=CACHING_OFF),
+    python_case("NCCL beside allocating threads (C61)", "torch_pair.py", "threads"),
+    python_case("NCCL beside allocating threads, caching off (C61)", "torch_pair.py", "threads", env=CACHING_OFF),
+    python_case("NCCL between processes", "torch_pair.py", "processes"),
+    python_case("NCCL between processes, by CUDA IPC", "torch_pair.py", "processes", env={"NCCL_CUMEM_ENABLE": "0"}, runs=SHARING),
+)
+# Groups of the conformance program that allocate, and neither look at what the device has free nor end their context by a fault.
+SANITIZED = ("pairs", "interiors", "attributes", "ranges", "other_context", "context_destroyed", "reset", "capture_own", "graph_memory", "waits",
+             "order", "streams", "pools", "own_pools", "ipc", "virtual_memory", "arrays")
 CUPY = (
     python_case("CuPy, its pool", "cupy_work.py", "pool"),
+    python_case("CuPy, its pool of stream-ordered memory", "cupy_work.py", "async"),
     python_case("CuPy, no pool", "cupy_work.py", "raw"),
 )
 # JAX's default share of the card is 75 %; a tenth is taken the same way and leaves room for what runs beside it.
@@ -111,28 +141,32 @@ def correctness(section):
     ))
 
 
+def notices(section, program, fault, good, bad):
+    """A test must fail when the thing it tests is broken, and pass on the same build when it is not."""
+    argv = (f"{section.build}/gpu/{program}.static",)
+    preload = section.preload("pool", "debug/libcuplug.so")
+    sound = section.run(argv, preload, 40)
+    name = f"{program}, debug build"
+    if sound.status == 0 and sound.stdout == good:
+        section.ok(name, f"{sound.seconds:.1f} s")
+    else:
+        section.failed(name, sound.how_it_ended(), difference(good, sound.stdout) + "\n" + sound.describe())
+    # What goes wrong depends on what runs beside what: a fault may need more than one run to show.
+    for attempt in range(1, 6):
+        faulty = section.run(argv, {**preload, "CUPLUG_DEBUG_FAULT": fault}, 40)
+        noticed = faulty.status == 0 and re.search(bad, faulty.stdout)
+        if noticed or faulty.status != 0:
+            break
+    name = f"{program} notices the fault {fault}"
+    if noticed:
+        section.ok(name, f"run {attempt}: {' / '.join(faulty.stdout.splitlines())}")
+    else:
+        section.failed(name, f"not noticed in {attempt} runs, {faulty.how_it_ended()}", faulty.describe())
+
+
 def faults(section):
-    """Each test must fail when the thing it tests is broken, and pass on the same build when it is not."""
-    for program, fault, good, bad in FAULTS:
-        argv = (f"{section.build}/gpu/{program}.static",)
-        preload = section.preload("pool", "debug/libcuplug.so")
-        sound = section.run(argv, preload, 40)
-        name = f"{program}, debug build"
-        if sound.status == 0 and sound.stdout == good:
-            section.ok(name, f"{sound.seconds:.1f} s")
-        else:
-            section.failed(name, sound.how_it_ended(), difference(good, sound.stdout) + "\n" + sound.describe())
-        # What goes wrong depends on what runs beside what: a fault may need more than one run to show.
-        for attempt in range(1, 6):
-            faulty = section.run(argv, {**preload, "CUPLUG_DEBUG_FAULT": fault}, 40)
-            noticed = faulty.status == 0 and re.search(bad, faulty.stdout)
-            if noticed or faulty.status != 0:
-                break
-        name = f"{program} notices the fault {fault}"
-        if noticed:
-            section.ok(name, f"run {attempt}: {' / '.join(faulty.stdout.splitlines())}")
-        else:
-            section.failed(name, f"not noticed in {attempt} runs, {faulty.how_it_ended()}", faulty.describe())
+    for case in FAULTS:
+        notices(section, *case)
 
 
 def counted(section, env):
@@ -283,8 +317,35 @@ def conformance(section):
                 section.ok(name, f"{len(found)} lines")
 
 
-def python_section(cases):
-    return lambda section: compare_all(section, cases)
+def pair(section):
+    """Two GPUs: peer access, copies, and collectives within and between processes."""
+    outcome = section.run(("nvidia-smi", "-L"), {}, 20)
+    if outcome.stdout.count("GPU ") < 2:
+        section.skipped("everything", "needs two GPUs")
+        return
+    compare(section, Case("kernels on the peer's memory (C81)", (f"{section.build}/gpu/peer_kernels.static",), expected=PEER))
+    notices(section, "peer_kernels", "nofence", PEER, r"new one: wrong words [1-9]")
+    compare_all(section, PAIR, at_once=3)
+
+
+def sanitizer(section):
+    """NVIDIA's compute-sanitizer finds nothing: no access beyond a block, no leak of the shim's making, and the same lines as without the shim."""
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not os.access(tool, os.X_OK):
+        section.skipped("everything", "no compute-sanitizer here")
+        return
+    checked = (tool, "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "99", "--log-file", "/dev/stderr")
+    programs = [Case(f"memcheck, {name}", (*checked, f"{section.build}/gpu/{name}.{way}"), timeout=60)
+                for name, way in (("vector_streams", "static"), ("pitched", "shared"), ("pool_graph", "static"))]
+    if not build_conformance(section):
+        return
+    program = str(section.build / "programs-gpu/conformance.shared")
+    programs += [Case(f"memcheck, conformance {group}", (*checked, program, group), runs=(NATIVE, "pool")) for group in SANITIZED]
+    compare_all(section, programs, at_once=8)
+
+
+def python_section(cases, at_once=1):
+    return lambda section: compare_all(section, cases, at_once)
 
 
 # name -> (function, seconds, Python module it needs)
@@ -303,6 +364,9 @@ SECTIONS = {
     "pluggable": (pluggable, 200, "torch"),
     "plugins": (plugins, 300, None),
     "conformance": (conformance, 240, None),
+    "real": (python_section(REAL, at_once=4), 240, "torch"),
+    "pair": (pair, 240, "torch"),
+    "sanitizer": (sanitizer, 240, None),
 }
-PHASES = (("programs",), ("correctness",), ("faults",), ("conformance",), ("errors", "runtimes"), ("torch",),
-          ("counter", "cupy", "jax", "numba", "pluggable", "plugins"), ("bats",))
+PHASES = (("programs",), ("correctness",), ("faults",), ("conformance",), ("errors", "runtimes"), ("torch",), ("pair",),
+          ("real", "sanitizer"), ("counter", "cupy", "jax", "numba", "pluggable", "plugins"), ("bats",))

@@ -1,7 +1,8 @@
 """CuPy at work: kernels of our own, matrix products, reductions, sorting and FFT over several streams.
 
-"pool" (CuPy's memory pool), "raw" (cupy.cuda.set_allocator(None): every array is a cudaMalloc and a cudaFree) or, with the
-path of cuplug's library in $ALLOCATOR_LIBRARY, "c" or "python" (cuplug by CFunctionAllocator or PythonFunctionAllocator) is the one argument. Arrays die while kernels on their stream still run. Prints checksums of the results' bytes.
+"pool" (CuPy's memory pool), "async" (its pool of stream-ordered memory), "raw" (cupy.cuda.set_allocator(None): every array is a
+cudaMalloc and a cudaFree) or, with the path of cuplug's library in $ALLOCATOR_LIBRARY, "c" or "python" (cuplug by CFunctionAllocator
+or PythonFunctionAllocator) is the one argument. Arrays die while kernels on their stream still run. Prints checksums of the results' bytes.
 """
 import ctypes
 import hashlib
@@ -82,10 +83,12 @@ def cuplug_allocator(kind):
 def main():
     if sys.argv[1:] == ["raw"]:
         cupy.cuda.set_allocator(None)
+    elif sys.argv[1:] == ["async"]:
+        cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
     elif sys.argv[1:] in (["c"], ["python"]):
         cupy.cuda.set_allocator(cuplug_allocator(sys.argv[1]).malloc)
     elif sys.argv[1:] != ["pool"]:
-        sys.exit("usage: cupy_work.py pool|raw|c|python")
+        sys.exit("usage: cupy_work.py pool|async|raw|c|python")
     over_streams()
     show("kernel", integers(1 << 20, 5))
     show("product", cupy.stack([one_round(i) for i in range(10)]))
