@@ -270,12 +270,15 @@ static void run_act(void *act) {
     ((const struct act *)act)->run();
 }
 
-static void say_end(void) {
+/* given: what was captured into, NULL if the capture made its own. After a spoiled capture that one is left alone. */
+static void say_end(cudaGraph_t given) {
     cudaGraph_t graph = NULL;
     size_t nodes = 0;
     cudaError_t error = cudaStreamEndCapture(stream, &graph);
     say("| end: %s", rt(error));
     cudaGetLastError();
+    if (graph && given && graph != given)
+        say("another graph");
     if (graph && cudaGraphGetNodes(graph, NULL, &nodes) == cudaSuccess)
         say("%zu nodes", nodes);
     else
@@ -285,7 +288,7 @@ static void say_end(void) {
     cudaGetLastError();
 }
 
-static void matrix(bool threaded) {
+static void matrix(bool threaded, bool into) {
     start();
     NEED(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     NEED(cudaEventRecord(event, second));
@@ -293,6 +296,7 @@ static void matrix(bool threaded) {
     for (size_t m = 0; m < COUNT_OF(modes); m++) {
         for (size_t a = 0; a < COUNT_OF(acts); a++) {
             enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+            cudaGraph_t graph = NULL;
             void *target = memory(MALLOC, 4096);
             old_sync = memory(MALLOC, 4096);
             old_async = memory(ASYNC, 4096);
@@ -300,7 +304,10 @@ static void matrix(bool threaded) {
             old_large = memory(MALLOC, 65 * MIB);
             made = NULL;
             begin("%s, %s", modes[m].name, acts[a].name);
-            NEED(cudaStreamBeginCapture(stream, modes[m].mode));
+            if (into)
+                NEED(cudaGraphCreate(&graph, 0));
+            NEED(into ? cudaStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0, modes[m].mode)
+                      : cudaStreamBeginCapture(stream, modes[m].mode));
             if (threaded)
                 in_thread(run_act, (void *)&acts[a]);
             else
@@ -311,7 +318,7 @@ static void matrix(bool threaded) {
             say("| capture %s", status == cudaStreamCaptureStatusActive ? "lives"
                                 : status == cudaStreamCaptureStatusNone ? "ended"
                                                                         : "spoiled");
-            say_end();
+            say_end(graph);
             end();
             NEED(cudaDeviceSynchronize());
             drop(made);
@@ -325,11 +332,19 @@ static void matrix(bool threaded) {
 }
 
 void group_capture_own(void) {
-    matrix(false);
+    matrix(false, false);
 }
 
 void group_capture_thread(void) {
-    matrix(true);
+    matrix(true, false);
+}
+
+void group_capture_to_graph_own(void) {
+    matrix(false, true);
+}
+
+void group_capture_to_graph_thread(void) {
+    matrix(true, true);
 }
 
 /* A stream that the legacy stream waits for is captured: legacy work would have to wait for something that does not run. */
@@ -351,7 +366,7 @@ void group_capture_implicit(void) {
                    : i == 3 ? cudaMemsetAsync(old, 1, 64, cudaStreamLegacy)
                             : cudaFree(NULL));
             stream = blocking;
-            say_end();
+            say_end(NULL);
             stream = own;
             end();
             NEED(cudaDeviceSynchronize());
@@ -361,7 +376,7 @@ void group_capture_implicit(void) {
     }
 }
 
-static const char *types_of(cudaGraph_t graph) {
+const char *types_of(cudaGraph_t graph) {
     static char text[200];
     cudaGraphNode_t nodes[16];
     size_t n = COUNT_OF(nodes), used = 0;

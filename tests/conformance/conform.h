@@ -77,9 +77,14 @@ void unmap(struct mapping *mapping);
 /* --- work --- */
 
 void occupy(cudaStream_t on, int ms); /* a kernel that runs so long */
+/* A kernel that runs until waited() is asked whether the call before it returned only when the work was over. */
+void busy(cudaStream_t on);
+const char *waited(void);
 void set_flag(int *flag);
 bool raised(int *flag);
 bool holds(const void *memory, int value, size_t size); /* on the device, once all work is done */
+
+const char *types_of(cudaGraph_t graph); /* how many nodes of each type it has */
 
 /* Runs body in a new thread and waits for it. */
 void in_thread(void (*body)(void *), void *argument);

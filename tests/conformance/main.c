@@ -6,7 +6,8 @@
  */
 #include "conform.h"
 
-/* name, remarks: "cases" are independent of one another, "alone" asks for more than there is, or looks at what is free */
+/* name, remarks: "cases" are independent of one another, "alone" asks for more than there is, or looks at what is free,
+ * "pair" wants two devices */
 #define GROUPS(GROUP)                                                                                                            \
     GROUP(nulls, "cases")                                                                                                        \
     GROUP(sizes, "alone")                                                                                                        \
@@ -29,15 +30,33 @@
     GROUP(first_pointer_query, "")                                                                                               \
     GROUP(no_context, "")                                                                                                        \
     GROUP(other_context, "")                                                                                                     \
+    GROUP(contexts_order, "")                                                                                                    \
     GROUP(context_destroyed, "")                                                                                                 \
+    GROUP(context_pending, "")                                                                                                   \
+    GROUP(attached, "")                                                                                                          \
     GROUP(reset, "")                                                                                                             \
     GROUP(primary_reset, "")                                                                                                     \
     GROUP(primary_released, "")                                                                                                  \
+    GROUP(primary_state, "")                                                                                                     \
+    GROUP(primary_counted, "")                                                                                                   \
+    GROUP(green, "")                                                                                                             \
+    GROUP(green_order, "")                                                                                                       \
+    GROUP(green_destroyed, "")                                                                                                   \
+    GROUP(green_alone, "")                                                                                                       \
     GROUP(forked, "")                                                                                                            \
     GROUP(capture_own, "")                                                                                                       \
     GROUP(capture_thread, "")                                                                                                    \
     GROUP(capture_implicit, "")                                                                                                  \
+    GROUP(capture_to_graph_own, "")                                                                                              \
+    GROUP(capture_to_graph_thread, "")                                                                                           \
+    GROUP(capture_into, "")                                                                                                      \
+    GROUP(capture_forked, "")                                                                                                    \
     GROUP(graph_memory, "")                                                                                                      \
+    GROUP(graph_launches, "")                                                                                                    \
+    GROUP(graph_copies, "")                                                                                                      \
+    GROUP(graph_beside, "")                                                                                                      \
+    GROUP(graph_outlives, "")                                                                                                    \
+    GROUP(graph_auto_free, "")                                                                                                   \
     GROUP(waits, "")                                                                                                             \
     GROUP(order, "")                                                                                                             \
     GROUP(streams, "")                                                                                                           \
@@ -46,6 +65,15 @@
     GROUP(ipc, "")                                                                                                               \
     GROUP(virtual_memory, "")                                                                                                    \
     GROUP(arrays, "")                                                                                                            \
+    GROUP(two_only_second, "pair")                                                                                               \
+    GROUP(two_attributes, "pair")                                                                                                \
+    GROUP(two_frees, "pair")                                                                                                     \
+    GROUP(two_streams, "pair")                                                                                                   \
+    GROUP(two_reset, "pair")                                                                                                     \
+    GROUP(two_peer_codes, "pair")                                                                                                \
+    GROUP(two_peer_memory, "pair")                                                                                               \
+    GROUP(two_waits, "pair")                                                                                                     \
+    GROUP(two_order, "pair")                                                                                                     \
     GROUP(sticky, "")
 
 #define GROUP(name, remarks) void group_##name(void);
@@ -180,10 +208,17 @@ void in_thread(void (*body)(void *), void *argument) {
     pthread_join(thread, NULL);
 }
 
+/* The groups in their order; those that cannot be run with this driver's devices are said to be lacking. */
+static void list(void) {
+    int devices = 0;
+    bool two = cuInit(0) == CUDA_SUCCESS && cuDeviceGetCount(&devices) == CUDA_SUCCESS && devices >= 2;
+    for (size_t i = 0; i < COUNT_OF(groups); i++)
+        printf("%s %s%s\n", groups[i].name, groups[i].remarks, strcmp(groups[i].remarks, "pair") == 0 && !two ? " lacking" : "");
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "list") == 0) {
-        for (size_t i = 0; i < COUNT_OF(groups); i++)
-            printf("%s %s\n", groups[i].name, groups[i].remarks);
+        list();
         return 0;
     }
     if (argc == 3 && strcmp(argv[1], "ipc-child") == 0) {

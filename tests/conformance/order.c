@@ -19,13 +19,12 @@ static void CUDART_CB run_until_returned(void *unused) {
     set_flag(&over);
 }
 
-static void busy(cudaStream_t on) {
+void busy(cudaStream_t on) {
     returned = over = 0;
     NEED(cudaLaunchHostFunc(on, run_until_returned, NULL));
 }
 
-/* Whether the call before this one returned only when the work was over. */
-static const char *waited(void) {
+const char *waited(void) {
     bool yes = raised(&over);
     set_flag(&returned);
     return yes_no(yes);

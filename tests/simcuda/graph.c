@@ -37,6 +37,23 @@ struct sim_node *sim_node_check(CUgraphNode handle) {
     return NULL;
 }
 
+bool sim_graph_has_memory(const struct sim_graph *graph) {
+    for (size_t i = 0; i < graph->nodes; i++) {
+        const struct sim_work *work = &graph->node[i]->work;
+        if (work->kind == SIM_NODE_ALLOC || work->kind == SIM_NODE_FREE ||
+            (work->kind == SIM_NODE_CHILD && sim_graph_has_memory(work->child.graph)))
+            return true;
+    }
+    return false;
+}
+
+bool sim_graph_instantiated(const struct sim_graph *graph) {
+    const struct sim_graph *exec = graphs;
+    while (exec && exec->source != graph)
+        exec = exec->next;
+    return exec != NULL;
+}
+
 static void free_node(struct sim_node *node, struct sim_op *last) {
     sim_graph_memory_unref(&node->work, last);
     if (node->work.kind == SIM_NODE_CHILD)
@@ -50,6 +67,9 @@ void sim_graph_free(struct sim_graph *graph) {
     while (*link != graph)
         link = &(*link)->next;
     *link = graph->next;
+    for (struct sim_graph *exec = graphs; exec; exec = exec->next)
+        if (exec->source == graph)
+            exec->source = NULL;
     for (size_t i = 0; i < graph->nodes; i++)
         free_node(graph->node[i], graph->last);
     sim_op_replace(&graph->last, NULL);
@@ -176,6 +196,8 @@ CUresult sim_cuGraphClone(CUgraph *out, CUgraph handle) {
     struct sim_graph *graph = sim_graph_check(handle);
     if (!graph || !out)
         return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
+    if (sim_graph_has_memory(graph))
+        return sim_unlock_return(CUDA_ERROR_NOT_SUPPORTED);
     *out = (CUgraph)sim_graph_copy(graph);
     return sim_unlock_return(CUDA_SUCCESS);
 }

@@ -26,6 +26,7 @@ struct sim_graph {
     /* executable graphs only */
     bool exec;
     unsigned long long flags;
+    struct sim_graph *source; /* made from this one; NULL once that is gone */
     struct sim_op *last;
 };
 
@@ -42,6 +43,8 @@ struct sim_capture {
 };
 
 struct sim_graph *sim_graph_new(void);
+bool sim_graph_has_memory(const struct sim_graph *graph); /* then it is neither cloned, nor a child, nor instantiated twice */
+bool sim_graph_instantiated(const struct sim_graph *graph);
 void sim_graph_free(struct sim_graph *graph);
 struct sim_graph *sim_graph_check(CUgraph handle);
 struct sim_graph *sim_exec_check(CUgraphExec handle);

@@ -67,8 +67,11 @@ CUresult sim_cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsig
     struct sim_graph *graph = sim_graph_check(handle);
     if (!graph)
         return sim_unlock_return(CUDA_ERROR_INVALID_VALUE);
+    if (sim_graph_has_memory(graph) && sim_graph_instantiated(graph))
+        return sim_unlock_return(CUDA_ERROR_NOT_SUPPORTED);
     struct sim_graph *exec = sim_graph_new();
     exec->exec = true;
+    exec->source = graph;
     exec->flags = flags;
     if (!flatten(exec, graph, NULL)) {
         sim_graph_free(exec);

@@ -51,9 +51,13 @@ CUresult sim_cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph, const CUgraph
 
 CUresult sim_cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, size_t count, CUgraph child) {
     sim_lock();
-    struct sim_graph *from = sim_graph_check(child), *copy = from ? sim_graph_copy(from) : NULL;
-    if (copy)
+    struct sim_graph *from = sim_graph_check(child), *copy = NULL;
+    if (from && sim_graph_has_memory(from))
+        return sim_unlock_return(CUDA_ERROR_NOT_SUPPORTED);
+    if (from) {
+        copy = sim_graph_copy(from);
         copy->hidden = true;
+    }
     sim_unlock();
     if (!copy)
         return CUDA_ERROR_INVALID_VALUE;

@@ -30,10 +30,10 @@ static CUresult change(CUcontext handle, bool enable) {
     sim_lock();
     struct sim_ctx *ctx, *peer = sim_ctx_check(handle);
     CUresult r = sim_current(&ctx);
-    if (r == CUDA_SUCCESS && (!peer || !peer->live))
+    if (r == CUDA_SUCCESS && (!peer || !peer->live || peer == ctx))
         r = CUDA_ERROR_INVALID_CONTEXT;
     if (r == CUDA_SUCCESS && peer->device == ctx->device)
-        r = CUDA_ERROR_INVALID_DEVICE;
+        r = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (r == CUDA_SUCCESS) {
         unsigned bit = 1u << peer->device;
         if (enable && (ctx->peers & bit))

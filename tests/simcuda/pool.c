@@ -16,6 +16,7 @@ struct sim_pool {
     struct sim_alloc cached; /* list head, last freed first */
     cuuint64_t threshold, reserved, used, reserved_high, used_high;
     int follow, opportunistic, internal;
+    unsigned access; /* bit per device */
     CUmemPoolProps props;
     struct sim_pool *next;
 };
@@ -33,6 +34,7 @@ static struct sim_pool *new_pool(int device) {
     }
     struct sim_pool *next = pool->next;
     *pool = (struct sim_pool){.live = true, .device = device, .follow = 1, .opportunistic = 1, .internal = 1, .next = next};
+    pool->access = 1u << device;
     pool->cached.prev = pool->cached.next = &pool->cached;
     return pool;
 }
@@ -310,7 +312,14 @@ CUresult sim_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map,
         if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && (own || !valid(map[i].location.id)))
             return CUDA_ERROR_INVALID_DEVICE;
     }
-    return CUDA_SUCCESS;
+    sim_lock();
+    for (size_t i = 0; i < count_; i++) {
+        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+            continue;
+        pool->access &= ~(1u << map[i].location.id);
+        pool->access |= (unsigned)(map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) << map[i].location.id;
+    }
+    return sim_unlock_return(CUDA_SUCCESS);
 }
 
 CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location) {
@@ -319,7 +328,8 @@ CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle, C
     sim_unlock();
     if (!pool || !flags || !location)
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    bool has = location->type != CU_MEM_LOCATION_TYPE_DEVICE || (valid(location->id) && (pool->access >> location->id & 1));
+    *flags = has ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 

@@ -186,7 +186,12 @@ cudaError_t rt_cudaDeviceCanAccessPeer(int *can, int device, int peer) {
 
 static cudaError_t peer_context(int peer, CUcontext *ctx) {
     CUcontext current = NULL;
+    int device = -1;
     cudaError_t r = rt_bind();
+    if (r == cudaSuccess)
+        r = RT_CALL(cuCtxGetDevice, &device);
+    if (r == cudaSuccess && peer == device)
+        return cudaErrorInvalidDevice;
     if (r == cudaSuccess)
         r = RT_CALL(cuCtxGetCurrent, &current);
     if (r == cudaSuccess)
