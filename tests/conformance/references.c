@@ -32,8 +32,8 @@ void group_attached(void) {
     NEED_CU(cuMemAlloc(&e, 4096));
     line("cuCtxDetach of one of two", "%s", cu(cuCtxDetach(made)));
     line("current then", "%s", whose(current(), primary, made));
-    line("cuMemFree of its memory", "%s", cu(cuMemFree(d)));
-    line("cuMemAlloc", "%s", cu(cuMemAlloc(&d, 4096)));
+    line("cuMemFree of its memory", "%s", cu(cuMemFree(e)));
+    line("cuMemAlloc", "%s", cu(cuMemAlloc(&e, 4096)));
     line("cuCtxDetach of the last", "%s", cu(cuCtxDetach(made)));
     line("current after the last", "%s", whose(current(), primary, made));
     line("cuMemFree of its memory after the last", "%s", cu(cuMemFree(e)));
@@ -174,11 +174,13 @@ void group_primary_counted(void) {
     }
     NEED_CU(cuMemAllocManaged(&d, 4096, CU_MEM_ATTACH_GLOBAL));
     NEED_CU(cuMemFree(d));
-    NEED_CU(cuMemAlloc(&d, SIZE));
+    NEED_CU(cuMemAlloc(&d, 4096));
     for (int i = 0; i < 3; i++) {
+        NEED_CU(cuMemAlloc(&e, 4096)); /* not the first of the segment that an allocator may have it from */
         CUresult error = cuDevicePrimaryCtxRelease(0);
         begin("release %d of 3", i + 1);
-        say("%s, active: %d", cu(error), active(&flags));
+        say("%s, active: %d, cuMemFree of memory from before:", cu(error), active(&flags));
+        say("%s", cu(cuMemFree(e)));
         end();
     }
     line("one too many", "%s", cu(cuDevicePrimaryCtxRelease(0)));
