@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define CHURNERS 4
+#define CHURNERS 8
 #define SIZE (64 * KIB)
 
 static bool stop;
