@@ -32,7 +32,7 @@ driver loaded in the parent: no"
   local BACKENDS=pool forks=2000
   needs_own_processor "slow"
   [ -z "$SANITIZER" ] || forks=300
-  assert_says "children: $forks, cudaMalloc refused $forks, cudaMallocAsync refused $forks, cudaFree refused $forks, not ended by themselves 0
+  assert_says "children: $forks, cudaMalloc refused $forks, cudaMallocAsync refused $forks, cudaFree refused $forks, the driver's functions refused $forks, not ended by themselves 0
 parent's data: wrong bytes 0" fork_after.shared $forks
 }
 
