@@ -34,7 +34,7 @@ runtime_programs := runtime_kinds exits ipc free_waits_for_kernel recycled_block
   fork_ends fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted
 driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life no_context \
   free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool null_arguments failures faulted \
-  fault_elsewhere memory_short ipc_corners plugin_moments
+  fault_elsewhere memory_short ipc_corners plugin_moments capture_full
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens
 linked_programs  := forwarding_main next_lookup next_alone
 reaches          := link link-ptds dlsym dlsym-ptds getproc1 getproc1-ptds getproc2 getproc2-ptds deep1 deep2 entrypoint entrypoint-version
