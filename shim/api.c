@@ -17,7 +17,7 @@ int cuplug_api_version(void) {
 }
 
 static bool at_work(void) {
-    return atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_ON;
+    return atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_ON || cuplug_over();
 }
 
 const char *cuplug_get_backend(void) {

@@ -154,6 +154,12 @@ static void count_reserved(int backend, CUdevice device, int64_t size) {
         CUPLUG_LEVEL(backend, device, reserved_bytes, size);
 }
 
+static void count_free(const struct cuplug_record *record) {
+    CUPLUG_COUNT(record->backend, record->device, frees, 1);
+    count_gone(record);
+    count_reserved(record->backend, record->device, -(int64_t)record->size);
+}
+
 static void lose(const struct cuplug_record *record) {
     CUPLUG_COUNT(record->backend, record->device, lost_blocks, 1);
     count_gone(record);
@@ -309,14 +315,21 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
         cuplug_live_insert(pointer, &record);
         return CUPLUG_FREED;
     }
-    CUPLUG_COUNT(record.backend, record.device, frees, 1);
-    count_gone(&record);
-    count_reserved(record.backend, record.device, -(int64_t)record.size);
+    count_free(&record);
     if (record.context && record.backend != CUPLUG_BACKEND_DIRECT) {
         cuplug_context_freed(record.context);
         *result = cuplug_context_fault(record.context);
     }
     return CUPLUG_FREED;
+}
+
+bool cuplug_core_freed_late(CUdeviceptr pointer) {
+    struct cuplug_record record;
+
+    if (!cuplug_over() || !cuplug_live_remove(pointer, &record))
+        return false;
+    count_free(&record);
+    return record.backend != CUPLUG_BACKEND_DIRECT;
 }
 
 uint64_t cuplug_core_stream_id(CUstream stream) {

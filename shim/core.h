@@ -45,6 +45,9 @@ enum cuplug_freed {
 /* Frees a live pointer, also where *result is the error that its context keeps after a fault. release->kind says in which order. With `fast`, a record whose free needs the driver is left alone and not ours. */
 enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result);
 
+/* A free when all is over: counts it if `pointer` was live. True if that is all; false: the caller passes it on, as ever. */
+bool cuplug_core_freed_late(CUdeviceptr pointer);
+
 /* Does `pointer` lie in memory that a backend cuts allocations from? Then the driver must not be asked to free or share it. */
 bool cuplug_core_owned(CUdeviceptr pointer);
 

@@ -50,5 +50,5 @@ void cuplug_explain(void) {
             "no allocation intercepted: libcuda.so.1 is loaded from %s, %s (hooked: linked calls, dlsym, cuGetProcAddress, "
             "cudaGetDriverEntryPoint; not hooked: libraries opened with RTLD_DEEPBIND or dlmopen, dlvsym)",
             driver,
-            state == CUPLUG_ON ? "and look-ups came by here, but no allocation did" : "but no call or look-up came by here");
+            state != CUPLUG_UNKNOWN ? "and look-ups came by here, but no allocation did" : "but no call or look-up came by here");
 }

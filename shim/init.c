@@ -21,6 +21,8 @@
 /* What pthread_atfork calls in glibc. Weak: next.c says why. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library) __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
+/* What atexit calls. With NULL for the library the handler is not run with the library's own destructors, but when its turn among all comes. */
+extern int __cxa_atexit(void (*handler)(void *), void *argument, void *library);
 
 _Atomic enum cuplug_state cuplug_state = CUPLUG_UNKNOWN;
 __thread struct cuplug_thread cuplug_self __attribute__((tls_model("initial-exec")));
@@ -29,7 +31,7 @@ bool cuplug_hooked;
 
 static struct cuplug_lock init_lock;
 static bool options_read;
-static _Atomic bool fork_watched, unfollowed, exiting;
+static _Atomic bool fork_watched, end_watched, unfollowed, exiting, one_end;
 
 /* A child of a process that used the driver cannot use it: every call goes to the driver, which says so. Any other child starts afresh; locks may
  * have been held by threads that it does not have. */
@@ -69,6 +71,16 @@ void cuplug_init_options(void) {
     cuplug_unlock(&init_lock);
 }
 
+/* Exit handlers run in the reverse order of their registration. This one is registered when a program looks its driver up, so before the driver is started
+ * and registers its own; and before a program that is linked to the driver makes its first context. */
+static void driver_ended(void *unused) {
+    enum cuplug_state on = CUPLUG_ON;
+
+    (void)unused;
+    atomic_store(&exiting, true);
+    atomic_compare_exchange_strong(&cuplug_state, &on, CUPLUG_OVER);
+}
+
 bool cuplug_init_lookup(void) {
     enum cuplug_state state = atomic_load_explicit(&cuplug_state, memory_order_acquire);
     bool second, hooked;
@@ -82,6 +94,8 @@ bool cuplug_init_lookup(void) {
     if (!atomic_exchange(&fork_watched, true) && __register_atfork &&
         __register_atfork(cuplug_runtime_before_fork, cuplug_runtime_forked, after_fork_in_child, __dso_handle) != 0)
         atomic_store(&fork_watched, false);
+    if (!atomic_exchange(&end_watched, true))
+        __cxa_atexit(driver_ended, NULL, NULL);
     cuplug_lock(&init_lock);
     state = atomic_load_explicit(&cuplug_state, memory_order_relaxed);
     if (state == CUPLUG_UNKNOWN) {
@@ -100,10 +114,28 @@ bool cuplug_exiting(void) {
     return atomic_load_explicit(&exiting, memory_order_relaxed);
 }
 
-/* Runs when the process ends by return or exit. The driver may be down already, so from here on we call it only where the program does. */
-__attribute__((destructor)) static void at_exit(void) {
-    atomic_store(&exiting, true);
-    if (atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_ON)
+/* The report is written at the later of two moments, so that what is freed in exit handlers and destructors counts. */
+static void ends(void) {
+    enum cuplug_state state = atomic_load_explicit(&cuplug_state, memory_order_acquire);
+
+    if (atomic_exchange(&one_end, true) && (state == CUPLUG_ON || state == CUPLUG_OVER))
         cuplug_report_write();
+}
+
+/* The process ends by return or exit, and the libraries' destructors run; a preload's first. */
+__attribute__((destructor)) static void destructors(void) {
+    atomic_store(&exiting, true);
     cuplug_explain();
+    ends();
+}
+
+/* When they all have run, if registered so early. In a library opened by dlopen: before them. */
+static void last_handler(void *unused) {
+    (void)unused;
+    ends();
+}
+
+/* Before the C library registers the running of the destructors. A preload may do nothing else here. */
+__attribute__((constructor)) static void register_last(void) {
+    __cxa_atexit(last_handler, NULL, NULL);
 }

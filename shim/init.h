@@ -1,6 +1,7 @@
 /*
  * init.h: when the shim is on. Nothing happens before the first CUDA look-up or hooked call; then options are read, the driver is found, and
- * the process is on or off for good (off: CUPLUG_DISABLE=1, or a child forked after the driver was in use).
+ * the process is on or off for good (off: CUPLUG_DISABLE=1, or a child forked after the driver was in use). At its end the driver goes down before the
+ * program does, whose destructors may still free: it is over.
  */
 #ifndef CUPLUG_INIT_H
 #define CUPLUG_INIT_H
@@ -10,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum cuplug_state { CUPLUG_UNKNOWN, CUPLUG_ON, CUPLUG_OFF };
+enum cuplug_state { CUPLUG_UNKNOWN, CUPLUG_ON, CUPLUG_OFF, CUPLUG_OVER };
 
 /* Release by init.c once everything it guards is set up, acquire here. */
 extern _Atomic enum cuplug_state cuplug_state;
@@ -31,7 +32,12 @@ static inline bool cuplug_on(void) {
     return cuplug_self.depth == 0;
 }
 
-/* True once the process is going down (exit handlers run): no driver call that the program did not make itself. */
+/* True once the process is going down: no driver call that the program did not make itself. */
 bool cuplug_exiting(void);
+
+/* True once the exit handlers have come to where the driver ends: no driver call. What backends hold is left as it is. */
+static inline bool cuplug_over(void) {
+    return atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_OVER;
+}
 
 #endif

@@ -253,7 +253,7 @@ void cuplug_torch_free(void *pointer, ssize_t size, int device, CUstream stream)
     struct note note = {0};
 
     (void)size;
-    if (pointer && cuplug_on() && !keep((CUdeviceptr)pointer, device, named(stream), &note))
+    if (pointer && !cuplug_core_freed_late((CUdeviceptr)pointer) && cuplug_on() && !keep((CUdeviceptr)pointer, device, named(stream), &note))
         give(&note, (CUdeviceptr)pointer, device, named(stream));
 }
 
@@ -332,6 +332,6 @@ void *cuplug_cupy_malloc(void *param, size_t size, int device) {
 
 void cuplug_cupy_free(void *param, void *pointer, int device) {
     (void)param;
-    if (pointer && cuplug_on())
+    if (pointer && !cuplug_core_freed_late((CUdeviceptr)pointer) && cuplug_on())
         give(NULL, (CUdeviceptr)pointer, device, NULL);
 }

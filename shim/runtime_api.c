@@ -89,6 +89,8 @@ cudaError_t cuplug_cudaFree(void *devPtr) {
     if (devPtr && certain(runtime) && cuplug_core_free((CUdeviceptr)devPtr, &release, true, &result) == CUPLUG_FREED &&
         settled(CUPLUG_HANDOFF_FREE, result))
         return cudaSuccess;
+    if (cuplug_core_freed_late((CUdeviceptr)devPtr))
+        return cudaSuccess;
     runtime = own_runtime(CALLER);
     return runtime ? learn(runtime, runtime->cudaFree(devPtr)) : no_runtime();
 }
@@ -118,6 +120,8 @@ cudaError_t cuplug_cudaFreeAsync(void *devPtr, cudaStream_t stream) {
 
     if (devPtr && certain(runtime) && settled(CUPLUG_HANDOFF_FREE, cuplug_cuMemFreeAsync((CUdeviceptr)devPtr, stream)))
         return cudaSuccess;
+    if (cuplug_core_freed_late((CUdeviceptr)devPtr))
+        return cudaSuccess;
     runtime = own_runtime(CALLER);
     return runtime && runtime->cudaFreeAsync ? learn(runtime, runtime->cudaFreeAsync(devPtr, stream)) : no_runtime();
 }
@@ -126,6 +130,8 @@ cudaError_t cuplug_cudaFreeAsync_ptsz(void *devPtr, cudaStream_t stream) {
     const struct cuplug_runtime *runtime = cuplug_runtime_find(CALLER, false);
 
     if (devPtr && certain(runtime) && settled(CUPLUG_HANDOFF_FREE, cuplug_cuMemFreeAsync_ptsz((CUdeviceptr)devPtr, stream)))
+        return cudaSuccess;
+    if (cuplug_core_freed_late((CUdeviceptr)devPtr))
         return cudaSuccess;
     runtime = own_runtime(CALLER);
     return runtime && runtime->cudaFreeAsync_ptsz ? learn(runtime, runtime->cudaFreeAsync_ptsz(devPtr, stream)) : no_runtime();

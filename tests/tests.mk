@@ -31,22 +31,24 @@ program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF
 
 runtime_programs := runtime_kinds exits ipc free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
-  fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted
+  fork_ends fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted
 driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life no_context \
   free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool null_arguments failures faulted \
-  fault_elsewhere memory_short ipc_corners plugin_moments
+  fault_elsewhere memory_short ipc_corners plugin_moments capture_full
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens
 linked_programs  := forwarding_main next_lookup next_alone
 reaches          := link link-ptds dlsym dlsym-ptds getproc1 getproc1-ptds getproc2 getproc2-ptds deep1 deep2 entrypoint entrypoint-version
-libraries        := forwarding_outer forwarding_inner next_first next_second bypass constructor slow_dlsym locked_vmm
+libraries        := forwarding_outer forwarding_inner next_first next_second bypass constructor slow_dlsym locked_vmm late_library
+cxx              := $(shell command -v $(CXX) 2>/dev/null)
+cxx_flags        := -std=c++17 -Wall -Wextra $(if $(WERROR),-Werror) -O2
 plugins          := plugin_shared plugin_static $(if $(filter sim,$(CUPLUG_TEST_DRIVER)),plugin_cudart12)
 
 programs := $(addprefix $(programs_dir)/, \
   $(foreach v,shared static ptds static-ptds,$(addsuffix .$(v),$(runtime_programs))) $(addsuffix .link,$(driver_programs)) \
-  $(addprefix driver_kinds.,$(reaches)) hook_ways $(plain_programs) $(linked_programs) $(addsuffix .so,$(libraries) $(plugins)))
+  $(addprefix driver_kinds.,$(reaches)) hook_ways $(plain_programs) $(linked_programs) $(addsuffix .so,$(libraries) $(plugins)) \
+  $(if $(cxx),late_frees.shared))
 
 # Allocator libraries, built as a user would: with the installed header only.
-cxx              := $(shell command -v $(CXX) 2>/dev/null)
 allocators_dir   := $(programs_dir)/allocators
 allocators       := $(addprefix $(allocators_dir)/,example.so passing.so plain.so eager.so checker.so faulty.so inside.so other_abi.so \
                       small_table.so needs.so $(if $(cxx),thrower.so))
@@ -68,6 +70,9 @@ $(programs_dir)/%.static: tests/programs/%.c $(cudart_static) | $(programs_dir)
 	$(CC) $(program_cflags) $< $(cudart_static) $(system_libs) -o $@
 $(programs_dir)/%.static-ptds: tests/programs/%.c $(cudart_static) | $(programs_dir)
 	$(CC) $(program_cflags) $(per_thread) $< $(cudart_static) $(system_libs) -o $@
+
+$(programs_dir)/late_frees.shared: tests/programs/late_frees.cc $(programs_dir)/late_library.so $(cudart_shared)
+	$(CXX) -isystem $(CUDA_INC) $(cxx_flags) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN' $^ $(system_libs) -o $@
 
 # A driver program linked to the driver's library.
 $(programs_dir)/%.link: tests/programs/%.c $(libcuda) | $(programs_dir)
@@ -118,7 +123,7 @@ $(allocators_dir)/faulty.so: tests/plugins/faulty.c $(libcuda) | headers
 	$(CC) $(allocator_cflags) -fexceptions $< $(libcuda) -lgcc_s -o $@
 $(allocators_dir)/thrower.so: tests/plugins/thrower.cc $(libcuda) | headers
 	@mkdir -p $(@D)
-	$(CXX) -isystem $(CUDA_INC) -std=c++17 -Wall -Wextra -O2 $(LDFLAGS) -fPIC -shared $< $(libcuda) -o $@
+	$(CXX) -isystem $(CUDA_INC) $(cxx_flags) $(LDFLAGS) -fPIC -shared $< $(libcuda) -o $@
 # Of another version; with a table that is too short; and one that needs a library which is not there.
 $(allocators_dir)/other_abi.so: tests/plugins/checker.c $(libcuda) | headers
 	@mkdir -p $(@D)

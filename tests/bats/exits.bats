@@ -36,8 +36,47 @@ ends() {
   ends late
 }
 
-@test "no driver call of ours once the driver is down" {
+@test "no driver call of ours once the driver is down (C101)" {
   # Lost otherwise: a crash at the end of a run that went well.
   needs_sim "a driver that ends the process if it is called after its end"
   ends quiet SIMCUDA_EXIT=crash
+}
+
+needs_cxx() {
+  [ -x "$PROGRAMS/late_frees.shared" ] || skip "no C++ compiler"
+}
+
+@test "a global object frees after the driver's end: no crash, no call of the dead driver, a whole report (C101)" {
+  # Lost otherwise: the exit status of a run that went well, or the report about it.
+  needs_cxx
+  local backend run runs=1
+  [ "$CUPLUG_TEST_DRIVER" = sim ] || runs=50
+  for backend in ${BACKENDS/direct /}; do
+    rm -f "$BATS_TEST_TMPDIR"/stats.*
+    with_shim "$backend" SIMCUDA_EXIT=crash CUPLUG_REPORT=1 CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" late_frees.shared global
+    assert_same "$backend" "status 0: " "status $status: $output$(sed '/^cuplug: /d' <<<"$stderr")"
+    assert_equal "$(grep -c '^cuplug: total ' <<<"$stderr")" 1
+    check_stats totals.allocations=600 totals.frees=100 totals.live_blocks=500
+    for ((run = 1; run < runs; run++)); do
+      with_shim "$backend" late_frees.shared global
+      assert_same "$backend, run $run" "status 0: " "status $status: $output$stderr"
+    done
+  done
+}
+
+@test "what handlers and destructors free at the end, before and after the driver's, is not called a leak (C103)" {
+  # Lost otherwise: hours, in search of leaks that are none.
+  needs_cxx
+  local backend moment all="global before after thread main-thread library"
+  # shellcheck disable=SC2086
+  assert_like_bare_driver late_frees.shared $all
+  for backend in $BACKENDS; do
+    for moment in "" $all; do
+      rm -f "$BATS_TEST_TMPDIR"/stats.*
+      # shellcheck disable=SC2086
+      with_shim "$backend" CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" late_frees.shared $moment
+      assert_same "$backend, $moment" "status 0: " "status $status: $output$stderr"
+      check_stats totals.allocations=600 "totals.frees=$((${#moment} ? 100 : 0))" "totals.live_blocks=$((${#moment} ? 500 : 600))"
+    done
+  done
 }

@@ -20,11 +20,39 @@ driver loaded in the parent: no"
   check_stats totals.allocations=4 totals.frees=4
 }
 
-@test "a child forked after CUDA started is refused and can exit, while threads of the parent allocate (C100)" {
+@test "a child forked after CUDA started is refused and can exit, while threads of the parent allocate (C99, C100)" {
   # Lost otherwise: the child, which hangs in a lock that some thread of the parent held.
   assert_like_bare_driver fork_after.shared 20
   assert_output --partial "not ended by themselves 0"
   assert_line "parent's data: wrong bytes 0"
+}
+
+@test "two thousand forks while eight threads allocate and free: each child calls, is refused, and ends (C99)" {
+  # Lost otherwise: a child now and then, which hangs in a lock that some thread of the parent held.
+  local BACKENDS=pool forks=2000
+  needs_own_processor "slow"
+  [ -z "$SANITIZER" ] || forks=300
+  assert_says "children: $forks, cudaMalloc refused $forks, cudaMallocAsync refused $forks, cudaFree refused $forks, the driver's functions refused $forks, not ended by themselves 0
+parent's data: wrong bytes 0" fork_after.shared $forks
+}
+
+@test "children that end by exit, _exit, quick_exit and exec make no driver call, and the parent alone reports (C98)" {
+  # Lost otherwise: the parent's work, when a child's exit takes its device down; a report that is not the parent's.
+  local backend log=$BATS_TEST_TMPDIR/log expected
+  assert_like_bare_driver fork_ends.shared
+  assert_line "the parent's data: wrong bytes 0"
+  expected=$output
+  for backend in $BACKENDS; do
+    rm -f "$log" "$BATS_TEST_TMPDIR"/stats.*
+    with_shim "$backend" SIMCUDA_LOG="$log" CUPLUG_REPORT=1 CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" fork_ends.shared
+    assert_same "$backend" "$expected" "$output"
+    assert_equal "$(grep -c '^cuplug: total ' <<<"$stderr")" 1
+    check_stats totals.allocations=21 totals.frees=21 totals.live_blocks=0
+    [ "$CUPLUG_TEST_DRIVER" = sim ] || continue
+    # Two marks for each child, and nothing between the two.
+    assert_equal "$backend: $(awk '/^cuDriverGetVersion/ { if (++marks % 2 == 0) pairs += last ~ /^cuDriverGetVersion/ } { last = $0 } END { print marks, pairs }' "$log")" \
+      "$backend: 8 4"
+  done
 }
 
 @test "a child may load libraries, whatever threads of the parent allocate" {
