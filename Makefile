@@ -93,7 +93,7 @@ check-clang:
 $(addprefix check-,$(sanitizers)): check-%:
 	$(MAKE) --no-print-directory check WERROR=1 CC=gcc SANITIZE=$* BUILD=build/$(call san_name,$*)
 
-include $(wildcard tools/tools.mk tests/simcuda/simcuda.mk tests/tests.mk tests/conformance/conformance.mk tests/unit/unit.mk tests/demo/demo.mk)
+include $(wildcard tools/tools.mk tests/simcuda/simcuda.mk tests/tests.mk tests/conformance/conformance.mk tests/bench/bench.mk tests/unit/unit.mk tests/demo/demo.mk)
 
 clean:
 	rm -rf build
