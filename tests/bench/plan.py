@@ -118,4 +118,4 @@ def wanted(results):
             key = f"kernels {count}"
             a, b = results.median(key, label), results.median(key, label, "alone")
             share = a and b and (a / b - 1) * 100
-            yield at_most(f"allocation and free around each kernel, {count} stream{'s' * (count > 1)}{', async' * (label != DRIVER)}: time added", 10, share, " %", 1)
+            yield at_most(f"allocation and free around each kernel, {count} stream(s){', async' * (label != DRIVER)}: time added", 10, share, " %", 1)

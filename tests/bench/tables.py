@@ -43,6 +43,10 @@ def section(title, words, results, measurements, reference=plan.DRIVER):
     return [f"## {title}", "", words, "", *table(head, [[label, *(cell(results, key, label, reference) for key in keys)] for label in labels])]
 
 
+def stream_count(count):
+    return f"{count} stream{'s' if int(count) > 1 else ''}"
+
+
 def kernels_section(results, measurements):
     rows = []
     for label in dict.fromkeys(label for m in measurements for label in m.labels):
@@ -57,7 +61,7 @@ def kernels_section(results, measurements):
         return []
     words = ("Kernels of about 5 µs, each with an allocation of 64 KiB before and its free behind it: time for each, against the same kernels alone in the "
              "same process, and what the host spent in the two calls. “async” is in the order of the kernel's stream.")
-    return ["## Around kernels", "", words, "", *table(["allocator", *(f"{m.key.split()[1]} streams" for m in measurements)], rows)]
+    return ["## Around kernels", "", words, "", *table(["allocator", *(stream_count(m.key.split()[1]) for m in measurements)], rows)]
 
 
 def footprint_section(results, measurements):
@@ -98,7 +102,8 @@ def whole(results, facts, traces):
              f"time of “{plan.DRIVER}” that is. Every allocator lives in its own process, and they take turns within each repetition.", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += ["", *wanted_section(results)]
-    lines += section("Pairs by size", "One block is allocated and freed at once, by one thread, the device idle. ![plot](pairs.svg)", results, plan.pairs())
+    lines += section("Pairs by size", "One block is allocated and freed at once, by one thread, the device idle.\n\n![The same as a plot](pairs.svg)", results,
+                     plan.pairs())
     lines += section("Random live set", "1000 live blocks of 512 B to 2 MiB; a step frees one and allocates another.", results, plan.random_sets())
     lines += section("Threads", "Pairs of 64 KiB in so many threads; time per pair of all together.", results, plan.threads())
     lines += section("Producer and consumer", "One thread allocates, another frees; time per block.", results, plan.handoffs())
@@ -150,7 +155,7 @@ def svg(results, sizes=plan.SIZES):
         return f'<text class="text{small}" x="{at_x:.0f}" y="{at_y:.0f}" text-anchor="{anchor}">{html.escape(words)}</text>'
 
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Time of a pair by size">', STYLE,
-           f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>', text(LEFT, 22, "Time to allocate and free one block, by its size", small="")]
+           f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>', text(LEFT, 22, "Time to allocate and free one block, by its size (medians)", small="")]
     value = low
     while value <= high:
         out += [f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>', text(LEFT - 8, y(value) + 4, axis_time(value), "end")]

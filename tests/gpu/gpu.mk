@@ -41,8 +41,8 @@ $(out)/runtime_vectors.%: $(here)/programs/runtime_vectors.c | $(out)
 	  -Wl,-rpath,$(abspath .gpu/runtimes/$*/lib) -ldl -lpthread -lrt
 
 # The kernel of the measurements (tests/gpu/bench), for the machine's own GPU.
-$(out)/spin.cubin: $(here)/programs/spin.cu | $(out)
-	$(NVCC) -cubin -arch=$(NVCC_ARCH) -o $@ $<
+$(out)/spin.fatbin: $(here)/programs/spin.cu | $(out)
+	$(NVCC) -fatbin -arch=$(NVCC_ARCH) -o $@ $<
 
 $(out)/libcounter.so: $(here)/counter.c $(here)/counter.map | $(out)
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,--version-script=$(here)/counter.map \
