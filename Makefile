@@ -67,9 +67,9 @@ setup:
 	scripts/setup
 
 # Everything, on the simulated driver. Each part writes "passed failed skipped" into check/*.count; one that does not get there has failed.
-checks := check-unit check-sim check-bats check-conformance
+checks := check-unit check-sim check-bats check-conformance check-instructions
 check:
-	@rm -rf $(BUILD)/check && mkdir -p $(BUILD)/check && echo 0 1 0 | tee $(addprefix $(BUILD)/check/,unit.count sim.count bats.count conformance.count) >/dev/null
+	@rm -rf $(BUILD)/check && mkdir -p $(BUILD)/check && echo 0 1 0 | tee $(patsubst check-%,$(BUILD)/check/%.count,$(checks)) >/dev/null
 	@scripts/setup packages
 	@$(MAKE) --no-print-directory lib sim
 	@$(MAKE) --no-print-directory -k $(checks); tests/count $(BUILD)/check
@@ -93,7 +93,7 @@ check-clang:
 $(addprefix check-,$(sanitizers)): check-%:
 	$(MAKE) --no-print-directory check WERROR=1 CC=gcc SANITIZE=$* BUILD=build/$(call san_name,$*)
 
-include $(wildcard tools/tools.mk tests/simcuda/simcuda.mk tests/tests.mk tests/conformance/conformance.mk tests/unit/unit.mk tests/demo/demo.mk)
+include $(wildcard tools/tools.mk tests/simcuda/simcuda.mk tests/tests.mk tests/conformance/conformance.mk tests/bench/bench.mk tests/unit/unit.mk tests/demo/demo.mk)
 
 clean:
 	rm -rf build

@@ -5,7 +5,6 @@
 #   make check-bats       runs tests/bats; leaves "<passed> <failed> <skipped>" in $(BUILD)/check/bats.count
 #   make check-gpu-bats   the same on the real driver; counts in $(BUILD)/check/gpu-bats.count
 #   make soak-exits       ends and forks processes many thousand times
-#   make bench            measures what the preload costs a program without CUDA
 #   make check-aarch64    a part of them on aarch64, under qemu; counts in $(BUILD)/check/aarch64.count
 
 CUPLUG_TEST_DRIVER ?= sim
@@ -175,11 +174,5 @@ check-gpu-bats:
 .PHONY: soak-exits
 soak-exits: lib programs
 	tests/soak/exits
-
-# Measurements, which depend on the machine and so are no part of make check.
-.PHONY: bench bench-startup
-bench: bench-startup
-bench-startup: lib
-	tests/bench/startup $(BUILD)/libcuplug.so
 
 -include $(wildcard $(programs_dir)/*.d $(allocators_dir)/*.d)

@@ -40,6 +40,10 @@ $(out)/runtime_vectors.%: $(here)/programs/runtime_vectors.c | $(out)
 	$(CC) -O2 -Wall -Wextra -I.gpu/runtimes/$*/include -I$(toolkit)/include -o $@ $< $(wildcard .gpu/runtimes/$*/lib/libcudart.so.*) \
 	  -Wl,-rpath,$(abspath .gpu/runtimes/$*/lib) -ldl -lpthread -lrt
 
+# The kernel of the measurements (tests/gpu/bench), for the machine's own GPU.
+$(out)/spin.fatbin: $(here)/programs/spin.cu | $(out)
+	$(NVCC) -fatbin -arch=$(NVCC_ARCH) -o $@ $<
+
 $(out)/libcounter.so: $(here)/counter.c $(here)/counter.map | $(out)
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -Wl,--version-script=$(here)/counter.map \
 	  -o $@ $<

@@ -7,11 +7,29 @@ import datetime
 import os
 import pathlib
 import re
+import subprocess
 import threading
 import time
 from dataclasses import dataclass
 
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
+
+
+def first_line(*command):
+    """What a command says in one line; empty if there is no such command or it fails."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return (answer.stdout.strip().splitlines() or [""])[0]
+
+
+def commit():
+    described = first_line("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    described = os.environ.get("CUPLUG_COMMIT") or described or "unknown"
+    if described.endswith("-dirty"):
+        return described.removesuffix("-dirty") + ", with uncommitted changes"
+    return described
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,9 @@ Two towers read the same batch, each on its own stream, and meet in a head on th
 length change from step to step, so that allocation sizes do. The losses stay on the device until the end: the host
 runs far ahead, and blocks are freed and reused under kernels that still run.
 Milliseconds per step (the first 20 left out) go to stderr.
+
+With the argument --rounds it measures instead (tests/gpu/bench): says "ready", trains so many steps anew for each number that it reads, and
+answers each with the milliseconds per step.
 """
 import hashlib
 import os
@@ -74,7 +77,7 @@ def two_stream_forward(towers, streams, head, tokens):
     return head(outputs[0] + outputs[1])
 
 
-def train():
+def train(steps=STEPS):
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
     # Filling every new tensor would hide a block whose old content still arrives.
@@ -85,11 +88,11 @@ def train():
     streams = [torch.cuda.Stream() for _ in range(2)]
     parameters = [p for module in (*towers, head) for p in module.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=3e-4)
-    losses = torch.zeros(STEPS, device=device)
+    losses = torch.zeros(steps, device=device)
     shapes = random.Random(1)
     tokens_source = torch.Generator().manual_seed(2)
 
-    for step in range(STEPS):
+    for step in range(steps):
         if step == WARM_UP:
             torch.cuda.synchronize()
             started = time.perf_counter()
@@ -103,13 +106,19 @@ def train():
         losses[step].copy_(loss.detach())
 
     torch.cuda.synchronize()
-    per_step = (time.perf_counter() - started) / (STEPS - WARM_UP)
+    per_step = (time.perf_counter() - started) / (steps - WARM_UP)
     return losses.cpu(), parameters, per_step * 1000
 
 
 def main():
     if allocator := cuplug_allocator():
         torch.cuda.memory.change_current_allocator(allocator)
+    if sys.argv[1:] == ["--rounds"]:
+        torch.cuda.synchronize()
+        print("ready", flush=True)
+        for line in sys.stdin:
+            print(f"ms={train(int(line))[2]:.3f}", flush=True)
+        return
     losses, parameters, milliseconds = train()
     for step, loss in enumerate(losses.tolist()):
         print(f"step {step}: {loss.hex()} ({loss!r})")
