@@ -1,10 +1,10 @@
 // peer_kernels.cu — kernels of one GPU use the other's memory, with peer access enabled before and after the memory was allocated; and a
-// block that the peer still writes to is freed and allocated again. cudaFree waits for its own device, here for a stream that waits for the
+// block that the peer still writes to is freed and allocated again. cudaFree waits for its own device, here for work that waits for the
 // peer's kernel: so natively the next owner's kernel, on yet another stream of the peer, comes later. (C81)
 
 #include "check.cuh"
 
-enum { ROUNDS = 300, WORDS = 1 << 18, BLOCKS = 64 };
+enum { ROUNDS = 100, FRESH = 8, WORDS = 1 << 18, BLOCKS = 64 };
 
 __global__ static void fill(uint32_t *words, uint32_t value, uint32_t hold) {
     if (hold)
@@ -51,37 +51,44 @@ static uint32_t *on_device_zero() {
     return memory;
 }
 
+// Enough blocks are taken after the free that the freed one is among them if it may be used again.
 static void recycle() {
+    uint32_t *fresh[FRESH];
     cudaStream_t waits, slow, fast;
     cudaEvent_t done;
     int wrong = 0, again = 0;
-    uint32_t *last = nullptr;
     CHECK(cudaSetDevice(0));
     CHECK(cudaStreamCreateWithFlags(&waits, cudaStreamNonBlocking));
+    uint32_t *behind = on_device_zero();
     CHECK(cudaSetDevice(1));
     CHECK(cudaStreamCreateWithFlags(&slow, cudaStreamNonBlocking));
     CHECK(cudaStreamCreateWithFlags(&fast, cudaStreamNonBlocking));
     CHECK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
     for (uint32_t round = 0; round < ROUNDS; round++) {
         uint32_t *old = on_device_zero();
-        again += old == last;
         CHECK(cudaSetDevice(1));
         fill<<<BLOCKS, 256, 0, slow>>>(old, 1000 + round, 500);
         CHECK(cudaEventRecord(done, slow));
-        CHECK(cudaStreamWaitEvent(waits, done, 0));
         CHECK(cudaSetDevice(0));
+        CHECK(cudaStreamWaitEvent(waits, done, 0));
+        fill<<<1, 256, 0, waits>>>(behind, round, 0); // for a bare wait, without work behind it, cudaFree does not wait
         CHECK(cudaFree(old));
-        uint32_t *fresh = on_device_zero();
-        again += fresh == old;
+        for (int i = 0; i < FRESH; i++) {
+            fresh[i] = on_device_zero();
+            again += fresh[i] == old;
+        }
         CHECK(cudaSetDevice(1));
-        fill<<<BLOCKS, 256, 0, fast>>>(fresh, 5000 + round, 0);
+        for (int i = 0; i < FRESH; i++)
+            fill<<<BLOCKS, 256, 0, fast>>>(fresh[i], 5000 + round + i, 0);
         CHECK(cudaStreamSynchronize(fast));
         CHECK(cudaStreamSynchronize(slow));
-        wrong += wrong_words(fresh, 5000 + round);
+        for (int i = 0; i < FRESH; i++)
+            wrong += wrong_words(fresh[i], 5000 + round + i);
         CHECK(cudaSetDevice(0));
-        CHECK(cudaFree(fresh));
-        last = fresh;
+        for (int i = 0; i < FRESH; i++)
+            CHECK(cudaFree(fresh[i]));
     }
+    CHECK(cudaFree(behind));
     printf("blocks written by the peer's old kernel and by its new one: wrong words %d\n", wrong);
     fprintf(stderr, "used again: %d\n", again);
 }
