@@ -10,7 +10,8 @@
 bench_dir     := $(BUILD)/bench$(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),-gpu)
 bench_sources := $(wildcard tests/bench/*.c)
 bench_cflags  := $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Wl,-z,now
-bench_library := $(bench_cflags) -fPIC -shared
+# Without tail calls, which would hide the library from whoever looks for the caller.
+bench_library := $(bench_cflags) -fPIC -shared -fno-optimize-sibling-calls
 bench_rpath   := $(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),-Wl$(comma)-rpath$(comma)$(abspath $(cuda_lib)))
 
 # Peers, where they are: PyTorch's folder (TORCH=…, of the package) and RMM as tests/gpu/prepare unpacks it.
