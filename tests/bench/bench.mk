@@ -1,8 +1,8 @@
 # Measurements. They depend on the machine, so none is part of make check, but the instruction counts.
 #
 #   make bench                measures on the simulated driver: what needs no GPU, and what the preload costs a program without CUDA
-#   make bench-programs       builds $(BUILD)/bench (bench-gpu with CUPLUG_TEST_DRIVER=gpu): the worker and the allocators' libraries
-#   make check-instructions   compares the instructions of an allocation and its free with tests/bench/instructions; counts in $(BUILD)/check
+#   make bench-programs       builds $(BUILD)/bench (bench-gpu with CUPLUG_TEST_DRIVER=gpu): the worker and the allocators
+#   make check-instructions   compares the instructions of a pair with tests/bench/instructions; counts in $(BUILD)/check
 #   make bench-instructions   writes that file anew
 #
 # On a GPU: tests/gpu/bench.
