@@ -1,8 +1,8 @@
 # Measurements. They depend on the machine, so none is part of make check, but the instruction counts.
 #
 #   make bench                measures on the simulated driver: what needs no GPU, and what the preload costs a program without CUDA
-#   make bench-programs       builds $(BUILD)/bench (bench-gpu with CUPLUG_TEST_DRIVER=gpu): the worker and the allocators' libraries
-#   make check-instructions   compares the instructions of an allocation and its free with tests/bench/instructions; counts in $(BUILD)/check
+#   make bench-programs       builds $(BUILD)/bench (bench-gpu with CUPLUG_TEST_DRIVER=gpu): the worker and the allocators
+#   make check-instructions   compares the instructions of a pair with tests/bench/instructions; counts in $(BUILD)/check
 #   make bench-instructions   writes that file anew
 #
 # On a GPU: tests/gpu/bench.
@@ -10,7 +10,8 @@
 bench_dir     := $(BUILD)/bench$(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),-gpu)
 bench_sources := $(wildcard tests/bench/*.c)
 bench_cflags  := $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Wl,-z,now
-bench_library := $(bench_cflags) -fPIC -shared
+# Without tail calls, which would hide the library from whoever looks for the caller.
+bench_library := $(bench_cflags) -fPIC -shared -fno-optimize-sibling-calls
 bench_rpath   := $(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),-Wl$(comma)-rpath$(comma)$(abspath $(cuda_lib)))
 
 # Peers, where they are: PyTorch's folder (TORCH=…, of the package) and RMM as tests/gpu/prepare unpacks it.

@@ -162,7 +162,8 @@ static const char *steps_to_count(const struct bench_allocator *a, const struct 
     return NULL;
 }
 
-/* grow COUNT SIZE: ns= per allocation of so many that stay. New memory, if the worker is new or has never had that much. */
+/* grow COUNT SIZE: ns= per allocation of so many that stay. New memory, if the worker is new or has never had that much. The
+ * small block before is for what an allocator sets up at its first call. */
 static const char *grow(const struct bench_allocator *a, const struct bench_arguments *arguments) {
     int count = (int)arguments->number[0], done;
     size_t size = (size_t)arguments->number[1];
@@ -170,6 +171,8 @@ static const char *grow(const struct bench_allocator *a, const struct bench_argu
 
     if (count > MOST_LIVE)
         return "too many";
+    if (!some_pairs(a, 512, 1, 0))
+        return no_memory;
     start = bench_now();
     for (done = 0; done < count; done++)
         if ((slots[done].block = a->alloc(size, NULL)) == NULL)

@@ -1,4 +1,5 @@
 """What is measured, of which allocators, and what is wanted."""
+
 from workers import Measurement
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -9,7 +10,9 @@ STREAMS = (1, 4, 32)
 NATIVE, NATIVE_ASYNC = "cudaMalloc", "cudaMallocAsync"
 TORCH, CUPY = "PyTorch", "CuPy pool (called from Python)"
 RMM = ("RMM pool", "RMM arena", "RMM async")
-DRIVER, SHARED, STATIC, ARENA = (f"cuplug {what}" for what in ("pool, driver API", "pool, shared cudart", "pool, static cudart", "arena, driver API"))
+DRIVER, SHARED, STATIC, ARENA = (
+    f"cuplug {what}" for what in ("pool, driver API", "pool, shared cudart", "pool, static cudart", "arena, driver API")
+)
 ASYNC = {label: f"{label}, async" for label in (DRIVER, SHARED, STATIC)}
 OURS = (DRIVER, SHARED, STATIC, ARENA)
 PEERS = (NATIVE, NATIVE_ASYNC, TORCH, *RMM)
@@ -44,7 +47,11 @@ def handoffs():
 
 def streams(counts=STREAMS):
     labels = (NATIVE_ASYNC, TORCH, *RMM, *ASYNC.values())
-    return [Measurement(f"streams {count}, {size_name(size)}", f"pair {{}} {size} {count}", labels) for size in (64 * KIB, 8 * MIB) for count in counts]
+    return [
+        Measurement(f"streams {count}, {size_name(size)}", f"pair {{}} {size} {count}", labels)
+        for size in (64 * KIB, 8 * MIB)
+        for count in counts
+    ]
 
 
 def kernels(counts=STREAMS):
@@ -55,7 +62,10 @@ def kernels(counts=STREAMS):
 def replays(traces, most_ms=300):
     labels = (*PEERS, *OURS)
     for_streams = (NATIVE_ASYNC, TORCH, *RMM, *ASYNC.values())
-    return [Measurement(f"replay {name}", f"replay {{}} {path} {most_ms}", for_streams if name == "streams" else labels) for name, path in traces.items()]
+    return [
+        Measurement(f"replay {name}", f"replay {{}} {path} {most_ms}", for_streams if name == "streams" else labels)
+        for name, path in traces.items()
+    ]
 
 
 def footprints(traces):
@@ -99,7 +109,10 @@ def wanted(results):
         a, b = results.median(small, label), results.median(small, DRIVER)
         yield at_most(f"pair of 64 KiB, {label.split(', ')[1]}: to our own by the driver API", factor, a and b and a / b)
     for label in (*RMM, CUPY):
-        worst = min(((times(f"pair {size_name(size)}", label), size) for size in SIZES if times(f"pair {size_name(size)}", label)), default=None)
+        worst = min(
+            ((times(f"pair {size_name(size)}", label), size) for size in SIZES if times(f"pair {size_name(size)}", label)),
+            default=None,
+        )
         what = f"pair of every size: {label}'s time to ours, the least" + (f" ({size_name(worst[1])})" if worst else "")
         yield what, "> 1 ×", worst and f"{worst[0]:.2f} ×", worst is not None and worst[0] > 1
     yield at_least("random live set: PyTorch's time to ours", 8, times(RANDOM, TORCH))
@@ -112,10 +125,18 @@ def wanted(results):
         yield at_most(f"pair of {size_name(size)}", 1.5, found and found / 1000, " µs")
     best = min(filter(None, (results.median(TRAINING, kind, "ms") for kind in TRAINING_KINDS)), default=None)
     found = results.median(TRAINING, TRAINING_OURS, "ms")
-    yield at_most("PyTorch training, its cache off under the pool: to the best of PyTorch's own", 1.0, best and found and found / best)
+    yield at_most(
+        "PyTorch training, its cache off under the pool: to the best of PyTorch's own", 1.0, best and found and found / best
+    )
     for count in STREAMS:
         for label in (DRIVER, ASYNC[DRIVER]):
             key = f"kernels {count}"
             a, b = results.median(key, label), results.median(key, label, "alone")
             share = a and b and (a / b - 1) * 100
-            yield at_most(f"allocation and free around each kernel, {count} stream(s){', async' * (label != DRIVER)}: time added", 10, share, " %", 1)
+            yield at_most(
+                f"allocation and free around each kernel, {count} stream(s){', async' * (label != DRIVER)}: time added",
+                10,
+                share,
+                " %",
+                1,
+            )

@@ -1,8 +1,9 @@
 """The benchmark's workers: processes that measure when they are asked to, and the order in which they are asked.
 
-Every allocator lives in a process of its own kind (with or without cuplug preloaded, with PyTorch's, RMM's or CuPy's libraries), all are started before
-anything is measured, and they take turns: what drifts during a run hits them alike.
+Every allocator lives in a process of its own kind (with or without cuplug preloaded, with PyTorch's, RMM's or CuPy's libraries), all
+are started before anything is measured, and they take turns: what drifts during a run hits them alike.
 """
+
 import collections
 import csv
 import io
@@ -23,7 +24,7 @@ OURS = re.compile(r"LD_PRELOAD$|CUPLUG_|SIMCUDA_|PYTORCH_|MAKEFLAGS$|MAKELEVEL$"
 
 
 class Worker:
-    """A process that answers each line with a line. One that dies, or is silent for too long, answers "error: …" from then on."""
+    """A process that answers each line with a line; "error: …" once it has died or was silent for too long."""
 
     def __init__(self, argv, env):
         kept = {key: value for key, value in os.environ.items() if not OURS.match(key)}
@@ -31,8 +32,14 @@ class Worker:
         self.unread = b""
         self.broken = None
         try:
-            self.process = subprocess.Popen(argv, env={**kept, "PYTHONDONTWRITEBYTECODE": "1", **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            stderr=self.said, start_new_session=True)
+            self.process = subprocess.Popen(
+                argv,
+                env={**kept, "PYTHONDONTWRITEBYTECODE": "1", **env},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.said,
+                start_new_session=True,
+            )
         except OSError as error:
             self.process, self.broken = None, f"error: {error}"
 
@@ -121,14 +128,26 @@ class Results:
         return (max(values) - min(values)) / 2 / statistics.median(values) if values and statistics.median(values) else 0
 
     def brief(self, key, label):
-        return self.errors[key].get(label) or " ".join(f"{figure} {statistics.median(values):.0f}" for figure, values in self.labels(key).get(label, {}).items())
+        return self.errors[key].get(label) or " ".join(
+            f"{figure} {statistics.median(values):.0f}" for figure, values in self.labels(key).get(label, {}).items()
+        )
 
     def lines(self):
         """For other programs: key, allocator, figure, median, least, most, repetitions; separated by tabs."""
         for key, labels in self.found.items():
             for label, figures in labels.items():
                 for figure, values in figures.items():
-                    yield "\t".join((key, label, figure, f"{statistics.median(values):.2f}", f"{min(values):.2f}", f"{max(values):.2f}", str(len(values))))
+                    yield "\t".join(
+                        (
+                            key,
+                            label,
+                            figure,
+                            f"{statistics.median(values):.2f}",
+                            f"{min(values):.2f}",
+                            f"{max(values):.2f}",
+                            str(len(values)),
+                        )
+                    )
 
 
 def measure(measurements, allocators, workers, results, deadline):
@@ -147,7 +166,7 @@ def measure(measurements, allocators, workers, results, deadline):
 
 
 def write_traces(folder):
-    """The traces as the worker reads them, "slot size stream" a line; returns name -> path. The pointers in the files are numbers of slots already."""
+    """The traces as the worker reads them, "slot size stream" a line; returns name -> path. The files' pointers are slots already."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {}
     for packed in sorted(TRACES.glob("*.csv.xz")):

@@ -1,6 +1,8 @@
-"""A worker of tests/gpu/bench for CuPy's memory pool, spoken to like tests/bench/worker. What it measures includes Python's part of each call, which a
-CuPy program pays as well: CuPy's pool has no other way in.
+"""A worker of tests/gpu/bench for CuPy's memory pool, spoken to like tests/bench/worker.
+
+What it measures includes Python's part of each call, which a CuPy program pays as well: CuPy's pool has no other way in.
 """
+
 import math
 import random
 import sys
