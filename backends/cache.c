@@ -31,7 +31,7 @@ static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct c
     if (cache->context != request->context) /* it ended just now, and the cache serves another */
         return NULL;
     if (request->kind == CUPLUG_ASYNC) {
-        struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, request->stream_id);
+        struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, request->context, request->stream_id);
 
         if (stream)
             block = cuplug_heap_take(&cache->heap, &stream->list, request->size, request->alignment);
@@ -326,11 +326,15 @@ static void record(struct cuplug_cache *cache, struct cuplug_fence *fence, struc
     cuplug_unlock(&cache->lock);
 }
 
-/* A block freed in the order of another context's stream, which none of our events can watch from here. Rare; the host waits. */
+/* A block freed in the order of a stream whose context is not served (a green one's), so that we would not see it end. Rare; the host waits. */
 static bool foreign_stream_done(struct cuplug_context *context, CUstream stream) {
-    CUstreamCaptureMode mode = cuplug_capture_relax();
-    CUresult result = cuplug_context_answered(context, cuplug_real.cuStreamSynchronize(stream));
+    CUstreamCaptureMode mode;
+    CUresult result;
 
+    if (context->origin) /* watched like the memory's own */
+        return false;
+    mode = cuplug_capture_relax();
+    result = cuplug_context_answered(context, cuplug_real.cuStreamSynchronize(stream));
     cuplug_capture_restore(mode);
     return result == CUDA_SUCCESS;
 }
@@ -345,6 +349,10 @@ static bool needed_soon(const struct cuplug_cache *cache, size_t freed) {
 static bool owe_in_stream(struct cuplug_cache *cache, struct cuplug_cache_stream **stream, const struct cuplug_heap_block *freed) {
     struct cuplug_debt *mine = &(*stream)->unrecorded, *all = &cache->unrecorded, before = *mine;
 
+    if (cuplug_cache_stream_foreign(cache, *stream)) {
+        (*stream)->pins++;
+        return true;
+    }
     if (cuplug_cache_owe(mine, freed->size, false)) {
         all->bytes -= before.bytes < all->bytes ? before.bytes : all->bytes;
         all->blocks -= before.blocks < all->blocks ? before.blocks : all->blocks;
@@ -389,8 +397,8 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     } else if (idle && cuplug_fence_passed(&cache->fence, freed->mark)) {
         /* cudaFree of stream-ordered memory waits for nothing: the program has seen to its own use, and the use before that is over. */
         cuplug_heap_give(&cache->heap, &cache->ready, freed);
-    } else if (release->kind == CUPLUG_ASYNC && release->context == block->context &&
-               (stream = cuplug_cache_stream_free(cache, freed, release->stream, release->stream_id))) {
+    } else if (release->kind == CUPLUG_ASYNC && (release->context == block->context || release->context->origin) &&
+               (stream = cuplug_cache_stream_free(cache, freed, release))) {
         due = owe_in_stream(cache, &stream, freed);
         mark = stream ? freed->stream_mark : freed->mark;
     } else {

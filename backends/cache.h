@@ -48,7 +48,8 @@ struct cuplug_debt {
     bool overdue;
 };
 
-/* Blocks freed in the order of one stream; never freed itself, used again once the stream is dead and its blocks have gone on. */
+/* Blocks freed in the order of one stream, which may be another context's; never freed itself, used again once the stream is dead and its blocks
+ * have gone on. */
 struct cuplug_cache_stream {
     struct cuplug_cache_stream *next;
     uint64_t id;
@@ -107,13 +108,17 @@ static inline struct cuplug_cache *cuplug_cache_there(const struct cuplug_policy
     return atomic_load_explicit(&context->cache[policy->backend], memory_order_acquire);
 }
 
-/* The stream's object, made if need be; NULL without memory. The lock is held. */
-struct cuplug_cache_stream *cuplug_cache_stream(struct cuplug_cache *cache, CUstream stream, uint64_t id);
-/* … if it exists. */
-struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, uint64_t id);
+/* The object of this context's stream, if it exists: two contexts' default streams have the same id. The lock is held. */
+struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, const struct cuplug_context *context, uint64_t id);
 /* Frees a live block in the order of a stream; NULL without memory to describe the stream. The lock is held. */
-struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block, CUstream handle,
-                                                     uint64_t id);
+struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
+                                                     const struct cuplug_release *release);
+/* Have the blocks at the head of its list passed: is the stream's work up to the free over? */
+bool cuplug_cache_stream_passed(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream, const struct cuplug_heap_block *block);
+/* Is it another context's? Then no record of the cache's own context covers it. */
+static inline bool cuplug_cache_stream_foreign(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream) {
+    return atomic_load_explicit(&stream->fence.context, memory_order_relaxed) != cache->context;
+}
 
 /* Queues a block that earlier work of the whole context may still use. The lock is held. */
 void cuplug_cache_queue(struct cuplug_cache *cache, struct cuplug_heap_block *block);

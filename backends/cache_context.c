@@ -232,7 +232,8 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     for (struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next) {
         stream->list = (struct cuplug_list){.aged = true};
         stream->dead = true;
-        cuplug_fence_forget(&stream->fence);
+        if (atomic_load_explicit(&stream->fence.context, memory_order_relaxed) == context)
+            cuplug_fence_forget(&stream->fence);
     }
     cuplug_fence_forget(&cache->fence);
     cuplug_unlock(&cache->lock);

@@ -12,8 +12,7 @@ enum { STREAMS_AT_ONCE = 16 };
 static void drain_stream(struct cuplug_cache *cache, struct cuplug_cache_stream *stream) {
     struct cuplug_heap_block *block;
 
-    while ((block = stream->list.queue.oldest) &&
-           (cuplug_fence_passed(&stream->fence, block->stream_mark) || cuplug_fence_passed(&cache->fence, block->mark))) {
+    while ((block = stream->list.queue.oldest) && cuplug_cache_stream_passed(cache, stream, block)) {
         cuplug_heap_withdraw(block);
         cuplug_heap_give(&cache->heap, &cache->ready, block);
     }

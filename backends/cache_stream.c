@@ -1,29 +1,44 @@
 /*
  * cache_stream.c: blocks freed by cudaFreeAsync. A stream may have its own blocks again at once, in its own order; others get them when an event
  * recorded on that stream is done. The context's records (made by cudaFree) cover them as well, so a stream that dies unrecorded strands nothing.
+ *
+ * A stream of another context than the memory's is watched in the same way, by events of its own context. Its blocks are nobody's before such an
+ * event, or the context, is done: each free on it records.
  */
 #include "cache.h"
 
 
 enum { MANY_STREAMS = 64 };
 
-struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, uint64_t id) {
+struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, const struct cuplug_context *context, uint64_t id) {
     struct cuplug_cache_stream *stream = cache->streams;
 
-    while (stream && (stream->dead || stream->id != id))
+    while (stream && (stream->dead || stream->id != id || atomic_load_explicit(&stream->fence.context, memory_order_relaxed) != context))
         stream = stream->next;
     return stream;
 }
 
+bool cuplug_cache_stream_passed(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream, const struct cuplug_heap_block *block) {
+    if (cuplug_fence_passed(&stream->fence, block->stream_mark))
+        return true;
+    if (cuplug_cache_stream_foreign(cache, stream)) /* a context's end waits for its work */
+        return cuplug_context_gone(atomic_load_explicit(&stream->fence.context, memory_order_relaxed));
+    return cuplug_fence_passed(&cache->fence, block->mark);
+}
+
 /* An object that may serve another stream: a dead one without blocks, or any without blocks once there are many (a thread's default stream dies
  * with its thread, unseen). Its former stream just gets another object when it frees again. */
-static struct cuplug_cache_stream *unused(struct cuplug_cache *cache) {
+static struct cuplug_cache_stream *unused(struct cuplug_cache *cache, const struct cuplug_context *context) {
     struct cuplug_cache_stream *stream, *empty = NULL;
     int count = 0;
 
     for (stream = cache->streams; stream; stream = stream->next, count++) {
-        if (stream->list.root || stream->pins)
+        const struct cuplug_context *former = atomic_load_explicit(&stream->fence.context, memory_order_relaxed);
+
+        if (stream->list.root || stream->pins || (former != context && !cuplug_context_gone(former))) /* its events are its context's */
             continue;
+        if (former != context)
+            cuplug_fence_forget(&stream->fence);
         if (stream->dead)
             return stream;
         empty = stream;
@@ -31,12 +46,13 @@ static struct cuplug_cache_stream *unused(struct cuplug_cache *cache) {
     return count >= MANY_STREAMS ? empty : NULL;
 }
 
-struct cuplug_cache_stream *cuplug_cache_stream(struct cuplug_cache *cache, CUstream handle, uint64_t id) {
-    struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, id);
+/* The stream's object, made if need be; NULL without memory. The lock is held. */
+static struct cuplug_cache_stream *stream_of(struct cuplug_cache *cache, struct cuplug_context *context, CUstream handle, uint64_t id) {
+    struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, context, id);
 
     if (stream)
         return stream;
-    stream = unused(cache);
+    stream = unused(cache, context);
     if (!stream) {
         cache->stream_slab.object_size = sizeof *stream;
         stream = cuplug_slab_take(&cache->stream_slab);
@@ -47,16 +63,16 @@ struct cuplug_cache_stream *cuplug_cache_stream(struct cuplug_cache *cache, CUst
         stream->list.aged = true;
     }
     /* A reused fence keeps counting, so an answer about its former stream cannot pass for one about this. */
-    cuplug_fence_init(&stream->fence, cache->context, handle, cache->policy->backend);
+    cuplug_fence_init(&stream->fence, context, handle, cache->policy->backend);
     stream->id = id;
     stream->unrecorded = (struct cuplug_debt){0};
     stream->dead = false;
     return stream;
 }
 
-struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block, CUstream handle,
-                                                     uint64_t id) {
-    struct cuplug_cache_stream *stream = cuplug_cache_stream(cache, handle, id);
+struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
+                                                     const struct cuplug_release *release) {
+    struct cuplug_cache_stream *stream = stream_of(cache, release->context, release->stream, release->stream_id);
 
     if (!stream)
         return NULL;
@@ -75,7 +91,8 @@ void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, C
     if (!cache)
         return;
     cuplug_lock(&cache->lock);
-    stream = cuplug_cache_stream_find(cache, id);
+    for (stream = cache->streams; stream && (stream->dead || stream->id != id);) /* of whichever context: such ids are the process's */
+        stream = stream->next;
     record = stream && stream->list.root;
     if (stream)
         stream->pins++;

@@ -25,6 +25,16 @@ load helpers/load
   refute_output --regexp "wrong bytes.* [1-9]"
 }
 
+@test "memory freed in the order of another context's stream" {
+  # Lost otherwise: the program, which hangs where the stream waits for what comes after the free; the next owner's data; or the memory.
+  assert_like_bare_driver SIMCUDA_MEMORY=320M foreign_streams.link
+  assert_line "the free returned before the stream's work was over: yes"
+  assert_line "next owner's data behind a foreign stream: wrong 0"
+  assert_line "next owner's data behind a foreign default stream: wrong 0"
+  assert_line "freed 100 times: failed 0"
+  assert_line "freed and the context gone, 60 times: failed 0"
+}
+
 @test "one reference to the primary context is given back while a free waits for the device" {
   # Lost otherwise: the program, which hangs.
   local BACKENDS="$BACKENDS pool:free=wait"

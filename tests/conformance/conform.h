@@ -74,6 +74,24 @@ struct mapping {
 void map(struct mapping *mapping);
 void unmap(struct mapping *mapping);
 
+/* --- contexts and devices --- */
+
+CUcontext new_context(void); /* of device 0, current (contexts.c) */
+
+/* Both devices, each with two non-blocking streams; start_both() leaves 0 current (devices.c). */
+struct device_side {
+    cudaStream_t one, two;
+    cudaEvent_t event;
+    CUcontext primary;
+};
+extern struct device_side side[2];
+void start_both(void);
+void on(int device);
+int device_now(void);
+void *on_device(int device, enum kind kind, size_t size); /* memory of it, which becomes current */
+void finish(void);                                        /* all work of both is over; the same device is current as before */
+bool keeps(const char *p, int value, size_t size);        /* after all that, at both ends */
+
 /* --- work --- */
 
 void occupy(cudaStream_t on, int ms); /* a kernel that runs so long */

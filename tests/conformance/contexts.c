@@ -161,7 +161,7 @@ void group_no_context(void) {
     in_thread(runtime_frees, &old);
 }
 
-static CUcontext new_context(void) {
+CUcontext new_context(void) {
     CUcontext context;
     NEED_CU(cuCtxCreate(&context, NULL, 0, 0));
     return context;
@@ -216,88 +216,6 @@ void group_other_context(void) {
     line("cuMemFree without a context of the runtime's block", "%s", cu(cuMemFree((CUdeviceptr)p)));
     NEED_CU(cuCtxSetCurrent(primary));
     NEED_CU(cuCtxDestroy(other));
-}
-
-#define LARGE (40 * MIB) /* so large that an allocator would want it back at once */
-
-static struct {
-    const char *name;
-    CUcontext context;
-    CUstream one, two;
-    CUevent event;
-    CUdeviceptr old_data, new_data;
-} side[2] = {{.name = "primary"}, {.name = "new"}};
-
-static void CUDART_CB a_while(void *unused) {
-    (void)unused;
-    sleep_ms(60);
-}
-
-static void become(int one) {
-    NEED_CU(cuCtxSetCurrent(side[one].context));
-}
-
-/* Into a block of the owner's; another context reaches it by a copy. */
-static void fill(int owner, CUdeviceptr block, int writer, bool fresh, CUstream on) {
-    become(writer);
-    if (writer == owner)
-        NEED_CU(cuMemsetD8Async(block, fresh ? 0x22 : 0x11, LARGE, on));
-    else
-        NEED_CU(cuMemcpyPeerAsync(block, side[owner].context, fresh ? side[writer].new_data : side[writer].old_data,
-                                  side[writer].context, LARGE, on));
-}
-
-/* The owner's stream waits for the work on the block, so that the owner's cuMemFree comes after it; the next owner's work is
- * whosever. */
-static void recycled_between(int owner, int worker, int writer, int freer) {
-    CUdeviceptr old, copy[3];
-    bool intact = true;
-    become(owner);
-    NEED_CU(cuMemAlloc(&old, LARGE));
-    NEED_CU(cuLaunchHostFunc(side[worker].one, a_while, NULL));
-    fill(owner, old, worker, false, side[worker].one);
-    NEED_CU(cuEventRecord(side[worker].event, side[worker].one));
-    NEED_CU(cuStreamWaitEvent(side[owner].two, side[worker].event, 0));
-    become(freer);
-    begin("%s's block, work of %s, freed in %s, next work of %s", side[owner].name, side[worker].name, side[freer].name,
-          side[writer].name);
-    say_cu(cuMemFree(old));
-    for (size_t i = 0; i < COUNT_OF(copy); i++) {
-        become(owner);
-        NEED_CU(cuMemAlloc(&copy[i], LARGE));
-        fill(owner, copy[i], writer, true, side[writer].two);
-    }
-    for (int i = 0; i < 2; i++) {
-        become(i);
-        NEED_CU(cuCtxSynchronize());
-    }
-    become(owner);
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        intact &= holds((void *)copy[i], 0x22, 4096) && holds((void *)(copy[i] + LARGE - 4096), 0x22, 4096);
-    say("new data intact: %s", yes_no(intact));
-    end();
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        NEED_CU(cuMemFree(copy[i]));
-}
-
-/* Old work of one context never reaches the new data of another on the same device. */
-void group_contexts_order(void) {
-    start();
-    NEED_CU(cuCtxGetCurrent(&side[0].context));
-    side[1].context = new_context();
-    for (int i = 0; i < 2; i++) {
-        become(i);
-        NEED_CU(cuStreamCreate(&side[i].one, CU_STREAM_NON_BLOCKING));
-        NEED_CU(cuStreamCreate(&side[i].two, CU_STREAM_NON_BLOCKING));
-        NEED_CU(cuEventCreate(&side[i].event, CU_EVENT_DISABLE_TIMING));
-        NEED_CU(cuMemAlloc(&side[i].old_data, LARGE));
-        NEED_CU(cuMemAlloc(&side[i].new_data, LARGE));
-        NEED_CU(cuMemsetD8(side[i].old_data, 0x11, LARGE));
-        NEED_CU(cuMemsetD8(side[i].new_data, 0x22, LARGE));
-        NEED_CU(cuCtxSynchronize());
-    }
-    for (int all = 0; all < 16; all++)
-        recycled_between(all >> 3 & 1, all >> 2 & 1, all >> 1 & 1, all & 1);
 }
 
 void group_context_destroyed(void) {

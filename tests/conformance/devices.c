@@ -1,5 +1,5 @@
 /*
- * Two devices: whose memory is whose, who may free it, peers, and what old work of one may do to new data of the other.
+ * Two devices: which is used at all, whose memory is whose, who may free it, and what a reset of one does to the other.
  *
  * The calls that queue work on a stream are made with that stream's device current, as the runtime asks of kernels.
  */
@@ -7,26 +7,21 @@
 
 #define SIZE (40 * MIB) /* so large that an allocator would want it back at once */
 #define SMALL (64 * KIB)
-#define MS 60
 
-static struct {
-    cudaStream_t one, two;
-    cudaEvent_t event;
-    CUcontext primary;
-} side[2];
+struct device_side side[2];
 
-static void on(int device) {
+void on(int device) {
     NEED(cudaSetDevice(device));
 }
 
-static int device_now(void) {
+int device_now(void) {
     int device = -1;
     NEED(cudaGetDevice(&device));
     return device;
 }
 
 /* Both devices' contexts; 0 is current. */
-static void start_both(void) {
+void start_both(void) {
     for (int i = 1; i >= 0; i--) {
         on(i);
         NEED(cudaStreamCreateWithFlags(&side[i].one, cudaStreamNonBlocking));
@@ -37,14 +32,7 @@ static void start_both(void) {
     stream = side[0].one;
 }
 
-static void peers(void) {
-    for (int i = 1; i >= 0; i--) {
-        on(i);
-        NEED(cudaDeviceEnablePeerAccess(1 - i, 0));
-    }
-}
-
-static void *on_device(int device, enum kind kind, size_t size) {
+void *on_device(int device, enum kind kind, size_t size) {
     on(device);
     stream = side[device].one;
     void *p = memory(kind, size);
@@ -53,7 +41,7 @@ static void *on_device(int device, enum kind kind, size_t size) {
 }
 
 /* Sees to it that all work of both is over; the device that was current is so again. */
-static void finish(void) {
+void finish(void) {
     int device = device_now();
     for (int i = 0; i < 2; i++) {
         on(i);
@@ -62,7 +50,7 @@ static void finish(void) {
     on(device);
 }
 
-static bool keeps(const char *p, int value, size_t size) {
+bool keeps(const char *p, int value, size_t size) {
     finish();
     return holds(p, value, 4096) && holds(p + size - 4096, value, 4096);
 }
@@ -260,225 +248,4 @@ void group_two_reset(void) {
     say_rt(cudaFree(p));
     say("%s", states());
     end();
-}
-
-void group_two_peer_codes(void) {
-    int can[4] = {-1, -1, -1, -1};
-    start_both();
-    for (int i = 0; i < 4; i++)
-        NEED(cudaDeviceCanAccessPeer(&can[i], i / 2, i % 2));
-    line("cudaDeviceCanAccessPeer, 0 0, 0 1, 1 0, 1 1", "%d %d %d %d", can[0], can[1], can[2], can[3]);
-    static const struct {
-        const char *name;
-        int peer;
-        unsigned flags;
-    } tries[] = {{"enable itself", 0, 0}, {"enable device 99", 99, 0}, {"enable with flags", 1, 1}};
-    for (size_t i = 0; i < COUNT_OF(tries); i++) {
-        begin("%s", tries[i].name);
-        say_rt(cudaDeviceEnablePeerAccess(tries[i].peer, tries[i].flags));
-        end();
-    }
-    begin("disable before");
-    say_rt(cudaDeviceDisablePeerAccess(1));
-    end();
-    begin("enable, twice");
-    say_rt(cudaDeviceEnablePeerAccess(1, 0));
-    say_rt(cudaDeviceEnablePeerAccess(1, 0));
-    end();
-    begin("the driver enables it, too");
-    say_cu(cuCtxEnablePeerAccess(side[1].primary, 0));
-    end();
-    begin("disable, twice");
-    say_rt(cudaDeviceDisablePeerAccess(1));
-    say_rt(cudaDeviceDisablePeerAccess(1));
-    end();
-    begin("the driver: enable, twice, disable, twice");
-    say_cu(cuCtxEnablePeerAccess(side[1].primary, 0));
-    say_cu(cuCtxEnablePeerAccess(side[1].primary, 0));
-    say_cu(cuCtxDisablePeerAccess(side[1].primary));
-    say_cu(cuCtxDisablePeerAccess(side[1].primary));
-    end();
-    line("the driver: the current one", "%s", cu(cuCtxEnablePeerAccess(side[0].primary, 0)));
-    line("the driver: with flags", "%s", cu(cuCtxEnablePeerAccess(side[1].primary, 1)));
-    line("the driver: none", "%s", cu(cuCtxEnablePeerAccess(NULL, 0)));
-    NEED_CU(cuCtxSetCurrent(NULL));
-    line("the driver: with no context current", "%s", cu(cuCtxEnablePeerAccess(side[1].primary, 0)));
-}
-
-static void copies(const char *when) {
-    char *here = on_device(0, MALLOC, SIZE), *there = on_device(1, MALLOC, SIZE);
-    on(0);
-    NEED(cudaMemset(here, 0x65, SIZE));
-    NEED(cudaDeviceSynchronize());
-    begin("%s, cudaMemcpyPeer", when);
-    say_rt(cudaMemcpyPeer(there, 1, here, 0, SIZE));
-    say("right: %s", yes_no(keeps(there, 0x65, SIZE)));
-    end();
-    on(1);
-    NEED(cudaMemset(there, 0x66, SIZE));
-    NEED(cudaDeviceSynchronize());
-    begin("%s, cudaMemcpyPeerAsync", when);
-    say_rt(cudaMemcpyPeerAsync(here, 0, there, 1, SIZE, side[1].one));
-    say("right: %s", yes_no(keeps(here, 0x66, SIZE)));
-    end();
-    on(0);
-    NEED(cudaMemset(here, 0x67, SIZE));
-    NEED(cudaDeviceSynchronize());
-    begin("%s, cudaMemcpyAsync", when);
-    say_rt(cudaMemcpyAsync(there, here, SIZE, cudaMemcpyDefault, side[0].one));
-    say("right: %s", yes_no(keeps(there, 0x67, SIZE)));
-    end();
-    begin("%s, cuMemcpyPeer", when);
-    NEED(cudaMemset(here, 0x68, SIZE));
-    NEED(cudaDeviceSynchronize());
-    say_cu(cuMemcpyPeer((CUdeviceptr)there, side[1].primary, (CUdeviceptr)here, side[0].primary, SIZE));
-    say("right: %s", yes_no(keeps(there, 0x68, SIZE)));
-    end();
-    drop(here);
-    drop(there);
-}
-
-static void reached(char *p, const char *name) {
-    on(0);
-    begin("%s", name);
-    say_rt(cudaMemsetAsync(p, 0x69, SIZE, side[0].one));
-    on(1);
-    say("right: %s", yes_no(keeps(p, 0x69, SIZE)));
-    end();
-}
-
-void group_two_peer_memory(void) {
-    start_both();
-    copies("no access");
-    char *before = on_device(1, MALLOC, SIZE), *driver = on_device(1, DRIVER, SIZE), *after, *ordered;
-    char *gone = on_device(1, MALLOC, SIZE);
-    drop(gone); /* so that an allocator has idle memory of then */
-    on(0);
-    NEED(cudaDeviceEnablePeerAccess(1, 0));
-    reached(before, "access enabled after cudaMalloc, memset by the other device");
-    reached(driver, "access enabled after cuMemAlloc, memset by the other device");
-    after = on_device(1, MALLOC, SIZE);
-    reached(after, "access enabled before cudaMalloc, memset by the other device");
-    copies("access");
-    on(0);
-    begin("freed by the other device");
-    say_rt(cudaFree(before));
-    say_rt(cudaFree(after));
-    end();
-    NEED(cudaDeviceDisablePeerAccess(1));
-    copies("access disabled");
-
-    /* A pool's memory has access of its own. */
-    cudaMemPool_t pool;
-    struct cudaMemAccessDesc access = {.location = {.type = cudaMemLocationTypeDevice, .id = 0}};
-    enum cudaMemAccessFlags flags = 99;
-    NEED(cudaDeviceGetDefaultMemPool(&pool, 1));
-    NEED(cudaMemPoolGetAccess(&flags, pool, &access.location));
-    line("the pool's access at first", "%d", (int)flags);
-    ordered = on_device(1, ASYNC, SIZE);
-    access.flags = cudaMemAccessFlagsProtReadWrite;
-    begin("cudaMemPoolSetAccess");
-    say_rt(cudaMemPoolSetAccess(pool, &access, 1));
-    end();
-    NEED(cudaMemPoolGetAccess(&flags, pool, &access.location));
-    line("the pool's access then", "%d", (int)flags);
-    char *later = on_device(1, ASYNC, SIZE);
-    reached(later, "access set before cudaMallocAsync, memset by the other device");
-    on(1);
-    begin("cudaFreeAsync of both");
-    say_rt(cudaFreeAsync(ordered, side[1].one));
-    say_rt(cudaFreeAsync(later, side[1].one));
-    end();
-}
-
-/* Which device's work a free waits for. What it frees is not used by that work any more. */
-void group_two_waits(void) {
-    start_both();
-    peers();
-    static const enum kind kinds[] = {MALLOC, DRIVER};
-    for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-        for (int owner = 0; owner < 2; owner++) {
-            for (int worker = 0; worker < 2; worker++) {
-                for (int freer = 0; freer < 2; freer++) {
-                    void *p = on_device(owner, kinds[k], SMALL);
-                    on(worker);
-                    NEED(cudaMemsetAsync(p, 1, SMALL, side[worker].one));
-                    NEED(cudaStreamSynchronize(side[worker].one));
-                    begin("free of %s of device %d beside work on device %d, device %d current", kind_name[kinds[k]], owner,
-                          worker, freer);
-                    busy(side[worker].one);
-                    on(freer);
-                    cudaError_t error = cudaFree(p);
-                    say("%s, waits: %s", rt(error), waited());
-                    end();
-                    finish();
-                }
-            }
-        }
-    }
-}
-
-/* The owner's stream waits for the work on the block, so that the owner's cudaFree comes after it; the next owner writes from
- * anywhere. */
-static void recycled(int owner, int worker, int writer, int freer) {
-    char *old = on_device(owner, MALLOC, SIZE), *copy[3];
-    bool intact = true;
-    on(worker);
-    occupy(side[worker].one, MS);
-    NEED(cudaMemsetAsync(old, 0x11, SIZE, side[worker].one));
-    NEED(cudaEventRecord(side[worker].event, side[worker].one));
-    on(owner);
-    NEED(cudaStreamWaitEvent(side[owner].two, side[worker].event, 0));
-    on(freer);
-    begin("block of device %d, work of device %d, freed with device %d current, next work of device %d", owner, worker, freer,
-          writer);
-    say_rt(cudaFree(old));
-    for (size_t i = 0; i < COUNT_OF(copy); i++) {
-        on(owner);
-        NEED(cudaMalloc((void **)&copy[i], SIZE));
-        on(writer);
-        NEED(cudaMemsetAsync(copy[i], 0x22, SIZE, side[writer].two));
-    }
-    on(owner);
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        intact &= keeps(copy[i], 0x22, SIZE);
-    say("new data intact: %s", yes_no(intact));
-    end();
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        drop(copy[i]);
-}
-
-/* The same in stream order: the next owner's stream passes the block on to the other device, which copies into it. */
-static void recycled_in_order(int owner) {
-    char *from = on_device(1 - owner, MALLOC, SIZE), *old, *next;
-    on(1 - owner);
-    NEED(cudaMemset(from, 0x33, SIZE));
-    finish();
-    on(owner);
-    NEED(cudaMallocAsync((void **)&old, SIZE, side[owner].one));
-    occupy(side[owner].one, MS);
-    NEED(cudaMemsetAsync(old, 0x11, SIZE, side[owner].one));
-    begin("stream-ordered block of device %d, next work of the other", owner);
-    say_rt(cudaFreeAsync(old, side[owner].one));
-    say_rt(cudaMallocAsync((void **)&next, SIZE, side[owner].two));
-    NEED(cudaEventRecord(side[owner].event, side[owner].two));
-    on(1 - owner);
-    NEED(cudaStreamWaitEvent(side[1 - owner].one, side[owner].event, 0));
-    say_rt(cudaMemcpyPeerAsync(next, owner, from, 1 - owner, SIZE, side[1 - owner].one));
-    say("new data intact: %s", yes_no(keeps(next, 0x33, SIZE)));
-    say_rt(cudaFree(next));
-    end();
-    drop(from);
-}
-
-void group_two_order(void) {
-    start_both();
-    peers();
-    for (int owner = 0; owner < 2; owner++)
-        for (int worker = 0; worker < 2; worker++)
-            for (int writer = 0; writer < 2; writer++)
-                for (int freer = 0; freer < 2; freer++)
-                    recycled(owner, worker, writer, freer);
-    recycled_in_order(0);
-    recycled_in_order(1);
 }
