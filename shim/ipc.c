@@ -2,12 +2,12 @@
  * ipc.c: memory shared between processes by cuIpcGetMemHandle. The driver's handle means a whole allocation of its own, here a backend's segment, so
  * our handle says also where in it the program's allocation begins. Owns the list of what this process has opened.
  *
- * A handle is 64 bytes. The driver neither writes the last 8 nor looks at them when it opens one; ours has there, from the lowest bit:
+ * A handle is 64 bytes, or eight words. The last one that is zero in the driver's says in ours, from the lowest bit:
  *     offset     32 bits, in units of 512 bytes
  *     generation 16 bits, so that the next allocation at the same place has another handle
  *     check      16 bits over all the rest, the highest always set
  * and the bytes that name the exporter's client are inverted: whoever opens it without cuplug is told that it is no handle (CUDA_ERROR_INVALID_HANDLE;
- * all measured) instead of being given the segment's first bytes.
+ * measured) instead of being given the segment's first bytes.
  */
 #include "ipc.h"
 
@@ -22,7 +22,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { UNIT = 512, CLIENT = 48, CLIENT_BYTES = 4, TAIL = 56 };
+enum { UNIT = 512, WORDS = 8, CLIENT = 6 /* the word whose lower half is the client */ };
 
 /* An address that the program was given, and the driver's for the same: closing takes the driver's. */
 struct import {
@@ -36,47 +36,60 @@ static struct cuplug_lock lock; /* held for a few instructions; a child after a 
 static struct import *_Atomic imports; /* changed under the lock */
 static struct cuplug_slab slab = {.object_size = sizeof(struct import)};
 
-static uint64_t tail_of(const CUipcMemHandle *handle) {
-    uint64_t tail;
+static uint64_t word_of(const CUipcMemHandle *handle, int word) {
+    uint64_t value;
 
-    memcpy(&tail, handle->reserved + TAIL, sizeof tail);
-    return tail;
+    memcpy(&value, handle->reserved + word * 8, sizeof value);
+    return value;
 }
 
-static void set_tail(CUipcMemHandle *handle, uint64_t tail) {
-    memcpy(handle->reserved + TAIL, &tail, sizeof tail);
+static void set_word(CUipcMemHandle *handle, int word, uint64_t value) {
+    memcpy(handle->reserved + word * 8, &value, sizeof value);
 }
 
 static void invert_client(CUipcMemHandle *handle) {
-    for (int i = CLIENT; i < CLIENT + CLIENT_BYTES; i++)
-        handle->reserved[i] = (char)~handle->reserved[i];
+    set_word(handle, CLIENT, word_of(handle, CLIENT) ^ UINT32_MAX);
 }
 
-/* FNV-1a over everything but the check itself. */
-static uint64_t check_of(const CUipcMemHandle *handle) {
+/* FNV-1a over everything but the check itself, the upper two bytes of this word. */
+static uint64_t check_of(const CUipcMemHandle *handle, int word) {
     uint32_t hash = 2166136261u;
 
-    for (int i = 0; i < TAIL + 6; i++)
-        hash = (hash ^ (unsigned char)handle->reserved[i]) * 16777619u;
+    for (int i = 0; i < WORDS * 8; i++)
+        if (i / 8 != word || i % 8 < 6)
+            hash = (hash ^ (unsigned char)handle->reserved[i]) * 16777619u;
     return ((hash >> 16 ^ hash) & 0xffff) | 0x8000;
 }
 
-static void encode(CUipcMemHandle *handle, uint64_t offset, uint64_t generation) {
+/* Says where the allocation begins; false if the driver's handle has no room for it. */
+static bool encode(CUipcMemHandle *handle, uint64_t offset, uint64_t generation) {
+    int word = WORDS - 1;
+
+    while (word >= 0 && (word == CLIENT || word_of(handle, word)))
+        word--;
+    if (word < 0)
+        return false;
     invert_client(handle);
-    set_tail(handle, offset / UNIT | (generation & 0xffff) << 32);
-    set_tail(handle, tail_of(handle) | check_of(handle) << 48);
+    set_word(handle, word, offset / UNIT | (generation & 0xffff) << 32);
+    set_word(handle, word, word_of(handle, word) | check_of(handle, word) << 48);
+    return true;
 }
 
 /* If the handle is one of ours: makes it the driver's, and *offset. */
 static bool decode(CUipcMemHandle *handle, uint64_t *offset) {
-    uint64_t tail = tail_of(handle);
-
-    if (!tail || tail >> 48 != check_of(handle))
-        return false;
-    *offset = (tail & UINT32_MAX) * UNIT;
-    invert_client(handle);
-    set_tail(handle, 0);
-    return true;
+    for (int word = WORDS - 1; word >= 0; word--) {
+        if (word == CLIENT)
+            continue;
+        if (!word_of(handle, word)) /* ours would be there */
+            return false;
+        if (word_of(handle, word) >> 48 != check_of(handle, word))
+            continue;
+        *offset = (word_of(handle, word) & UINT32_MAX) * UNIT;
+        invert_client(handle);
+        set_word(handle, word, 0);
+        return true;
+    }
+    return false;
 }
 
 static CUresult refuse(const char *why) {
@@ -91,7 +104,7 @@ CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     bool on = cuplug_on();
     struct cuplug_record record;
     CUdeviceptr base, segment;
-    CUipcMemHandle handle = {0}; /* the driver leaves the last bytes as they were */
+    CUipcMemHandle handle = {0};
     CUresult result;
     size_t size;
 
@@ -113,13 +126,12 @@ CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     if (result != CUDA_SUCCESS)
         return result;
     if (record.backend != CUPLUG_BACKEND_PLUGIN || segment != base || size != record.size) { /* else it is the driver's own allocation */
-        if (tail_of(&handle) != 0)
-            return refuse("this driver uses all of the handle");
         if ((base - segment) % UNIT || (base - segment) / UNIT > UINT32_MAX)
             return refuse("the backend's block does not start at a multiple of 512 bytes");
         if (!cuplug_backend_share((int)record.backend, &record))
             return CUDA_ERROR_INVALID_VALUE; /* its context ended just now */
-        encode(&handle, base - segment, record.sequence);
+        if (!encode(&handle, base - segment, record.sequence))
+            return refuse("this driver uses all of the handle");
     }
     *pHandle = handle;
     return CUDA_SUCCESS;

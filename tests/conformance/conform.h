@@ -98,6 +98,7 @@ void occupy(cudaStream_t on, int ms); /* a kernel that runs so long */
 /* A kernel that runs until waited() is asked whether the call before it returned only when the work was over. */
 void busy(cudaStream_t on);
 const char *waited(void);
+bool unsure(void); /* the first time after it said yes: a loaded machine may let any call take so long, so look once more */
 void set_flag(int *flag);
 bool raised(int *flag);
 bool holds(const void *memory, int value, size_t size); /* on the device, once all work is done */

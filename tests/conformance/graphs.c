@@ -287,15 +287,12 @@ void group_graph_copies(void) {
     NEED(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     begin("launched into a capture");
     say_rt(cudaGraphLaunch(executable, stream));
-    graph = ended(stream);
-    cudaGraphExec_t outer = instantiated(graph, 0);
-    say("launches right: %d", launches(outer, copy, 0x45, 3));
+    ended(stream);
     end();
     /* What was freed is another's: the graph is not to be launched any more, which harms nobody. */
     begin("its memory freed before it");
     say_rt(cudaFree(target));
     say_rt(cudaFreeAsync(copy, stream));
-    say_rt(cudaGraphExecDestroy(outer));
     say_rt(cudaGraphExecDestroy(executable));
     end();
 }

@@ -153,18 +153,23 @@ void group_two_waits(void) {
         for (int owner = 0; owner < 2; owner++) {
             for (int worker = 0; worker < 2; worker++) {
                 for (int freer = 0; freer < 2; freer++) {
-                    void *p = on_device(owner, kinds[k], SMALL);
-                    on(worker);
-                    NEED(cudaMemsetAsync(p, 1, SMALL, side[worker].one));
-                    NEED(cudaStreamSynchronize(side[worker].one));
+                    const char *waits;
+                    cudaError_t error;
+                    do {
+                        void *p = on_device(owner, kinds[k], SMALL);
+                        on(worker);
+                        NEED(cudaMemsetAsync(p, 1, SMALL, side[worker].one));
+                        NEED(cudaStreamSynchronize(side[worker].one));
+                        busy(side[worker].one);
+                        on(freer);
+                        error = cudaFree(p);
+                        waits = waited();
+                        finish();
+                    } while (unsure());
                     begin("free of %s of device %d beside work on device %d, device %d current", kind_name[kinds[k]], owner,
                           worker, freer);
-                    busy(side[worker].one);
-                    on(freer);
-                    cudaError_t error = cudaFree(p);
-                    say("%s, waits: %s", rt(error), waited());
+                    say("%s, waits: %s", rt(error), waits);
                     end();
-                    finish();
                 }
             }
         }
@@ -173,23 +178,28 @@ void group_two_waits(void) {
     for (size_t k = 0; k < COUNT_OF(freed); k++) {
         for (int owner = 0; owner < 2; owner++) {
             for (int worker = 0; worker < 2; worker++) {
-                void *p = on_device(owner, freed[k], SMALL);
-                on(worker);
+                const char *waits;
+                cudaError_t error;
+                do {
+                    void *p = on_device(owner, freed[k], SMALL);
+                    on(worker);
+                    busy(side[worker].one);
+                    error = cudaFreeAsync(p, side[worker].one);
+                    waits = waited();
+                    finish();
+                } while (unsure());
                 begin("cudaFreeAsync of %s of device %d beside work on device %d's stream", kind_name[freed[k]], owner, worker);
-                busy(side[worker].one);
-                cudaError_t error = cudaFreeAsync(p, side[worker].one);
-                say("%s, waits: %s", rt(error), waited());
+                say("%s, waits: %s", rt(error), waits);
                 end();
-                finish();
             }
         }
     }
 }
 
-/* The owner's stream waits for the work on the block, so that the owner's cudaFree comes after it; the next owner writes from
- * anywhere. */
+/* Work of the owner's waits for the work on the block, so that the owner's cudaFree comes after it (for a bare wait, without work behind it, it does not
+ * wait: measured); the next owner writes from anywhere. */
 static void recycled(int owner, int worker, int writer, int freer) {
-    char *old = on_device(owner, MALLOC, SIZE), *copy[3];
+    char *behind = on_device(owner, MALLOC, SMALL), *old = on_device(owner, MALLOC, SIZE), *copy[3];
     bool intact = true;
     on(worker);
     occupy(side[worker].one, MS);
@@ -197,6 +207,7 @@ static void recycled(int owner, int worker, int writer, int freer) {
     NEED(cudaEventRecord(side[worker].event, side[worker].one));
     on(owner);
     NEED(cudaStreamWaitEvent(side[owner].two, side[worker].event, 0));
+    NEED(cudaMemsetAsync(behind, 0, SMALL, side[owner].two));
     on(freer);
     begin("block of device %d, work of device %d, freed with device %d current, next work of device %d", owner, worker, freer,
           writer);
@@ -214,6 +225,7 @@ static void recycled(int owner, int worker, int writer, int freer) {
     end();
     for (size_t i = 0; i < COUNT_OF(copy); i++)
         drop(copy[i]);
+    drop(behind);
 }
 
 /* The same in stream order: the next owner's stream passes the block on to the other device, which copies into it. */

@@ -302,8 +302,9 @@ static CUresult primary_end(CUdevice ordinal, bool reset) {
     struct sim_device *device = &sim.device[ordinal];
     if (!reset && device->primary_refs == 0)
         return sim_unlock_return(CUDA_ERROR_INVALID_CONTEXT);
-    device->primary_refs = reset ? 0 : device->primary_refs - 1;
-    if (device->primary_refs == 0 && device->primary && device->primary->live) {
+    if (!reset)
+        device->primary_refs--;
+    if ((reset || device->primary_refs == 0) && device->primary && device->primary->live) {
         end(device->primary);
         sim_graphs_end_device(ordinal);
         sim_pools_end_ctx(ordinal);

@@ -16,8 +16,9 @@
 
 #define MAGIC 0x73696d63u
 #define CLIENT 0xc1d00000u
+#define LARGE ((size_t)100 << 20)
 
-/* Both 64-byte handles. The last eight bytes are neither written nor looked at when a handle is opened. */
+/* Both 64-byte handles. The last eight bytes are not looked at when a handle is opened; they are zero but for large memory's (on the real driver: but for some). */
 struct wire {
     uint32_t magic, event;
     int32_t pid, fd, device, pad;
@@ -57,13 +58,14 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     struct sim_device *device = &sim.device[alloc->device];
     struct wire wire = {.magic = MAGIC,
                         .client = CLIENT,
+                        .ignored = alloc->size >= LARGE ? ~(uint64_t)0 : 0,
                         .pid = getpid(),
                         .fd = device->memfd,
                         .device = alloc->device,
                         .offset = alloc->base - device->base,
                         .size = alloc->size,
                         .id = alloc->id};
-    memcpy(handle, &wire, offsetof(struct wire, ignored));
+    memcpy(handle, &wire, sizeof(wire));
     alloc->exported = true;
     return sim_unlock_return(CUDA_SUCCESS);
 }

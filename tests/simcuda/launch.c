@@ -158,16 +158,6 @@ static void launch(struct sim_graph *exec, struct sim_stream *stream) {
     free(ops);
 }
 
-/* Launching into a capture adds the graph as a child. */
-static CUresult capture_launch(struct sim_graph *exec, struct sim_stream *stream) {
-    struct sim_work work = {.kind = SIM_NODE_CHILD, .child = {sim_graph_copy(exec)}};
-    work.child.graph->hidden = true;
-    CUresult r = sim_capture_add(stream, &work, NULL);
-    if (r != CUDA_SUCCESS)
-        sim_graph_free(work.child.graph);
-    return r;
-}
-
 CUresult sim_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     sim_lock();
     struct sim_stream *stream;
@@ -175,8 +165,10 @@ CUresult sim_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     CUresult r = exec ? sim_stream_resolve(stream_handle, &stream) : CUDA_ERROR_INVALID_VALUE;
     if (r != CUDA_SUCCESS)
         return sim_unlock_return(r);
-    if (stream->capture)
-        return sim_unlock_return(capture_launch(exec, stream));
+    if (stream->capture) { /* measured: a graph gets into another as a child node only */
+        stream->capture->invalid = true;
+        return sim_unlock_return(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
     sim_stream_gate(sim_ctx_root(stream->ctx));
     r = sim_capture_implicit(stream);
     if (r == CUDA_SUCCESS)

@@ -11,6 +11,8 @@ CUresult sim_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
     struct sim_ctx *ctx;
     CUresult r = sim_current(&ctx);
     struct sim_alloc *alloc = r == CUDA_SUCCESS ? sim_find(address) : NULL;
+    if (alloc && alloc->kind != SIM_MANAGED && alloc->device != ctx->device) /* measured, without peer access */
+        alloc = NULL;
     if (base)
         *base = alloc ? alloc->base : 0;
     if (size)

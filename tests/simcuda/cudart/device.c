@@ -191,7 +191,7 @@ static cudaError_t peer_context(int peer, CUcontext *ctx) {
     if (r == cudaSuccess)
         r = RT_CALL(cuCtxGetDevice, &device);
     if (r == cudaSuccess && peer == device)
-        return cudaErrorInvalidDevice;
+        return cudaErrorPeerAccessUnsupported;
     if (r == cudaSuccess)
         r = RT_CALL(cuCtxGetCurrent, &current);
     if (r == cudaSuccess)
