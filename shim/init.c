@@ -38,7 +38,7 @@ static _Atomic bool fork_watched, end_watched, unfollowed, exiting, one_end;
 static void after_fork_in_child(void) {
     init_lock = (struct cuplug_lock){0};
     cuplug_real_after_fork();
-    cuplug_runtime_after_fork();
+    cuplug_runtime_after_fork(cuplug_context_any());
     if (cuplug_context_any()) {
         atomic_store(&cuplug_state, CUPLUG_OFF);
         return;
