@@ -37,9 +37,10 @@ static bool refused; /* a forked child, whose parent used CUDA */
 static struct cuplug_slab slab = {.object_size = sizeof(struct known)};
 static _Atomic unsigned long long unloads_seen;
 
-/* The C library does not free the lock of the loader's list in a forked child, nor a sanitizer that of its own dlopen. A fork therefore waits until no
- * thread of ours is in the loader, and while it is under way none goes there: natively cudaMalloc takes no such lock, and the child's next dlopen would hang. Both seq_cst: walking is
- * raised before forking is read, forking is raised before walking is read, so one of the two sees the other. */
+/* The C library does not free the lock of the loader's list in a forked child, nor a sanitizer that of its own dlopen. A fork
+ * therefore waits until no thread of ours is in the loader, and while it is under way none goes there: natively cudaMalloc takes
+ * no such lock, and the child's next dlopen would hang. Both seq_cst: walking is raised before forking is read, forking is raised
+ * before walking is read, so one of the two sees the other. */
 static _Atomic int walking, forking;
 enum { FORK_WAITS_US = 100, FORK_WAITS = 1000 }; /* not for ever: the walk may itself wait for something that forks */
 
@@ -199,8 +200,8 @@ static const struct cuplug_runtime *keep(const struct cuplug_runtime *runtime) {
     return one ? &one->runtime : NULL;
 }
 
-/* Where every call will be refused: a runtime that can say so, if need be not the caller's, without a look into the loader, whose locks may be held by
- * threads that are not there. */
+/* Where every call will be refused: a runtime that can say so, if need be not the caller's, without a look into the loader, whose
+ * locks may be held by threads that are not there. */
 static const struct cuplug_runtime *refusing(const struct cuplug_runtime *remembered) {
     const struct known *one = atomic_load_explicit(&known, memory_order_acquire);
 

@@ -1,6 +1,7 @@
 /*
  * plain.c: the smallest allocator library in PyTorch's form, as its documentation has it: the runtime, once more. It leaves its
- * device current, as such libraries do. With -DPOOLED its memory comes from the device's memory pool, which CUDA IPC does not share.
+ * device current, as such libraries do. With -DPOOLED its memory comes from the device's memory pool, which CUDA IPC does not
+ * share.
  */
 #include <cuda_runtime_api.h>
 

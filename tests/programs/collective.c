@@ -1,8 +1,9 @@
 /*
- * Collectives over two devices, as NCCL launches them: on each device a kernel that ends once the other's has begun. The thread that launches them allocates
- * and frees between the two launches, and another does so all the time, on both devices. On the bare driver such a free waits for a kernel whose partner
- * is never launched, so this is only for caches. Asks for the driver's version before and after, so that a log shows what was called in between.
- * Needs two devices (SIMCUDA_DEVICES=2). Argument: how many collectives.
+ * Collectives over two devices, as NCCL launches them: on each device a kernel that ends once the other's has begun. The thread
+ * that launches them allocates and frees between the two launches, and another does so all the time, on both devices. On the bare
+ * driver such a free waits for a kernel whose partner is never launched, so this is only for caches. Asks for the driver's
+ * version before and after, so that a log shows what was called in between. Needs two devices (SIMCUDA_DEVICES=2). Argument: how
+ * many collectives.
  */
 #include "driver.h"
 

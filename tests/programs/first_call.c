@@ -1,6 +1,6 @@
 /*
- * cudaFree(NULL) is how programs make the runtime start: the first call of a process, perhaps after cudaSetDevice, or of a thread. Says which primary
- * contexts are active, and whether one is current.
+ * cudaFree(NULL) is how programs make the runtime start: the first call of a process, perhaps after cudaSetDevice, or of a
+ * thread. Says which primary contexts are active, and whether one is current.
  *
  *     first_call DEVICE      0: without cudaSetDevice
  */

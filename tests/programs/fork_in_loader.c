@@ -1,6 +1,7 @@
 /*
- * A program that used CUDA forks while another thread of its own walks the loader's list of libraries, as one does that throws a C++ exception. The C
- * library does not free that list's lock in the child, where the thread is not; natively the child's cudaMalloc does not need it.
+ * A program that used CUDA forks while another thread of its own walks the loader's list of libraries, as one does that throws a
+ * C++ exception. The C library does not free that list's lock in the child, where the thread is not; natively the child's
+ * cudaMalloc does not need it.
  */
 #include "runtime.h"
 

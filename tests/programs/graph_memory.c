@@ -1,6 +1,6 @@
 /*
- * Memory that a stream-ordered allocation takes in a capture belongs to the graph: it is a node of it, and so is its free. Launched a thousand times, the
- * graph does the same each time and takes no more memory.
+ * Memory that a stream-ordered allocation takes in a capture belongs to the graph: it is a node of it, and so is its free.
+ * Launched a thousand times, the graph does the same each time and takes no more memory.
  */
 #include "runtime.h"
 
@@ -42,7 +42,8 @@ int main(void) {
     RT(cudaMemcpyAsync(target, scratch, SIZE, cudaMemcpyDeviceToDevice, stream));
     RT(cudaFreeAsync(scratch, stream));
     RT(cudaStreamEndCapture(stream, &graph));
-    printf("nodes: %d that allocate, %d that free\n", nodes_of(graph, cudaGraphNodeTypeMemAlloc), nodes_of(graph, cudaGraphNodeTypeMemFree));
+    printf("nodes: %d that allocate, %d that free\n", nodes_of(graph, cudaGraphNodeTypeMemAlloc),
+           nodes_of(graph, cudaGraphNodeTypeMemFree));
     RT(cudaGraphInstantiate(&executable, graph, 0));
     for (int i = 0; i < LAUNCHES; i++) {
         RT(cudaMemsetAsync(target, 0, SIZE, stream));

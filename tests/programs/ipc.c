@@ -46,7 +46,8 @@ static bool allocated_inside(void *const *open) {
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         RT(cudaMalloc(&own[i], BIG));
         for (int j = 0; j < BLOCKS; j++)
-            inside |= j != 3 && (char *)own[i] < (char *)open[j] + sizes[j] && (char *)open[j] < (char *)own[i] + BIG; /* 3 is closed */
+            inside |=
+                j != 3 && (char *)own[i] < (char *)open[j] + sizes[j] && (char *)open[j] < (char *)own[i] + BIG; /* 3 is closed */
     }
     for (size_t i = 0; i < COUNT_OF(own); i++)
         RT(cudaFree(own[i]));

@@ -1,6 +1,7 @@
 /*
- * Two devices that reach each other's memory: blocks allocated before and after peer access is enabled are written from the other device's stream, copied
- * between the devices, freed with the other device current, and used again. Needs two devices (SIMCUDA_DEVICES=2).
+ * Two devices that reach each other's memory: blocks allocated before and after peer access is enabled are written from the other
+ * device's stream, copied between the devices, freed with the other device current, and used again. Needs two devices
+ * (SIMCUDA_DEVICES=2).
  */
 #include "runtime.h"
 
@@ -19,7 +20,8 @@ static int device_of(const void *memory) {
     return attributes.device;
 }
 
-/* Device `by` writes and reads blocks of device `of`, by a memset in its own stream (a kernel's write), a copy inside its stream and a peer copy. */
+/* Device `by` writes and reads blocks of device `of`, by a memset in its own stream (a kernel's write), a copy inside its stream
+ * and a peer copy. */
 static void reach(const char *when, void **block, int of, int by) {
     size_t wrong = 0;
     int strays = 0;
