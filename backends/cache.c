@@ -370,6 +370,20 @@ static bool must_wait(const struct cuplug_cache *cache) {
     return cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * slack(cache));
 }
 
+/* Nobody asked about what is waiting while allocations had enough that is ready: most of it may be done. */
+static bool still_must_wait(struct cuplug_cache *cache) {
+    bool answer;
+
+    if (cache->policy->free_waits)
+        return true;
+    cuplug_cache_poll(cache);
+    cuplug_lock(&cache->lock);
+    cuplug_cache_drain(cache);
+    answer = must_wait(cache);
+    cuplug_unlock(&cache->lock);
+    return answer;
+}
+
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
     struct cuplug_cache *cache = cuplug_cache_there(self, block->context);
     struct cuplug_heap_block *freed = block->cookie;
@@ -418,7 +432,7 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     }
     if (release->kind == CUPLUG_SYNC && !idle)
         cuplug_fence_allow(&cache->fence);
-    if (wait && !cuplug_capturing())
+    if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
     return CUDA_SUCCESS;
 }

@@ -21,7 +21,8 @@
 /* What pthread_atfork calls in glibc. Weak: next.c says why. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library) __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
-/* What atexit calls. With NULL for the library the handler is not run with the library's own destructors, but when its turn among all comes. */
+/* What atexit calls. With NULL for the library the handler is not run with the library's own destructors, but when its turn among
+ * all comes. */
 extern int __cxa_atexit(void (*handler)(void *), void *argument, void *library);
 
 _Atomic enum cuplug_state cuplug_state = CUPLUG_UNKNOWN;
@@ -38,7 +39,7 @@ static _Atomic bool fork_watched, end_watched, unfollowed, exiting, one_end;
 static void after_fork_in_child(void) {
     init_lock = (struct cuplug_lock){0};
     cuplug_real_after_fork();
-    cuplug_runtime_after_fork();
+    cuplug_runtime_after_fork(cuplug_context_any());
     if (cuplug_context_any()) {
         atomic_store(&cuplug_state, CUPLUG_OFF);
         return;
@@ -71,8 +72,9 @@ void cuplug_init_options(void) {
     cuplug_unlock(&init_lock);
 }
 
-/* Exit handlers run in the reverse order of their registration. This one is registered when a program looks its driver up, so before the driver is started
- * and registers its own; and before a program that is linked to the driver makes its first context. */
+/* Exit handlers run in the reverse order of their registration. This one is registered when a program looks its driver up, so
+ * before the driver is started and registers its own; and before a program that is linked to the driver makes its first context.
+ */
 static void driver_ended(void *unused) {
     enum cuplug_state on = CUPLUG_ON;
 

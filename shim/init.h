@@ -1,7 +1,7 @@
 /*
- * init.h: when the shim is on. Nothing happens before the first CUDA look-up or hooked call; then options are read, the driver is found, and
- * the process is on or off for good (off: CUPLUG_DISABLE=1, or a child forked after the driver was in use). At its end the driver goes down before the
- * program does, whose destructors may still free: it is over.
+ * init.h: when the shim is on. Nothing happens before the first CUDA look-up or hooked call; then options are read, the driver is
+ * found, and the process is on or off for good (off: CUPLUG_DISABLE=1, or a child forked after the driver was in use). At its end
+ * the driver goes down before the program does, whose destructors may still free: it is over.
  */
 #ifndef CUPLUG_INIT_H
 #define CUPLUG_INIT_H

@@ -121,6 +121,8 @@ CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     if (cuplug_options.ipc)
         return refuse("CUPLUG_IPC=refuse");
     result = cuplug_real.cuIpcGetMemHandle(&handle, base);
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        return refuse("the driver shares no memory of this backend's kind (managed memory, a pool's, cuMemCreate's)");
     if (result == CUDA_SUCCESS)
         result = cuplug_real.cuMemGetAddressRange_v2(&segment, &size, base);
     if (result != CUDA_SUCCESS)

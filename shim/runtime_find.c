@@ -32,13 +32,15 @@ struct known {
 static struct cuplug_lock site_lock;
 static struct site sites[SITES];
 static int site_count;
-static struct known *known;
+static struct known *_Atomic known;
+static bool refused; /* a forked child, whose parent used CUDA */
 static struct cuplug_slab slab = {.object_size = sizeof(struct known)};
 static _Atomic unsigned long long unloads_seen;
 
-/* The C library does not free the lock of the loader's list in a forked child. A fork therefore waits until no thread of ours walks the list, and
- * while it is under way none begins to: natively cudaMalloc takes no such lock, and the child's next dlopen would hang. Both seq_cst: walking is
- * raised before forking is read, forking is raised before walking is read, so one of the two sees the other. */
+/* The C library does not free the lock of the loader's list in a forked child, nor a sanitizer that of its own dlopen. A fork
+ * therefore waits until no thread of ours is in the loader, and while it is under way none goes there: natively cudaMalloc takes
+ * no such lock, and the child's next dlopen would hang. Both seq_cst: walking is raised before forking is read, forking is raised
+ * before walking is read, so one of the two sees the other. */
 static _Atomic int walking, forking;
 enum { FORK_WAITS_US = 100, FORK_WAITS = 1000 }; /* not for ever: the walk may itself wait for something that forks */
 
@@ -53,6 +55,22 @@ bool cuplug_runtime_loader_enter(void) {
     if (atomic_load(&forking) == 0)
         return true;
     atomic_fetch_sub(&walking, 1);
+    return false;
+}
+
+static void pause_for_fork(void) {
+    const struct timespec pause = {.tv_nsec = FORK_WAITS_US * 1000};
+
+    nanosleep(&pause, NULL);
+}
+
+/* For what cannot be left out: waits for a fork that is under way, unless this is called in the midst of it. */
+static bool loader_enter_later(void) {
+    for (int i = 0; i < FORK_WAITS; i++) {
+        if (cuplug_runtime_loader_enter())
+            return true;
+        pause_for_fork();
+    }
     return false;
 }
 
@@ -146,7 +164,8 @@ static int fill_from_any(struct dl_phdr_info *info, size_t size, void *path) {
     return 1;
 }
 
-static bool look_up(struct cuplug_runtime *runtime, const void *caller) {
+/* The loader has been entered. */
+static bool look_up_now(struct cuplug_runtime *runtime, const void *caller) {
     const char *path = NULL;
     struct link_map *map = NULL;
     Dl_info info;
@@ -155,8 +174,16 @@ static bool look_up(struct cuplug_runtime *runtime, const void *caller) {
         return true;
     if (fill(runtime, RTLD_NEXT))
         return true;
-    walk(fill_from_any, &path); /* a tail call hid the caller */
+    dl_iterate_phdr(fill_from_any, &path); /* a tail call hid the caller */
     return path && fill_from(runtime, path);
+}
+
+static bool look_up(struct cuplug_runtime *runtime, const void *caller) {
+    bool entered = loader_enter_later(), found = look_up_now(runtime, caller);
+
+    if (entered)
+        cuplug_runtime_loader_leave();
+    return found;
 }
 
 /* The permanent copy of `runtime`. The lock is held. */
@@ -168,17 +195,27 @@ static const struct cuplug_runtime *keep(const struct cuplug_runtime *runtime) {
     if (!one && (one = cuplug_slab_take(&slab))) {
         memcpy(&one->runtime, runtime, sizeof *runtime);
         one->next = known;
-        known = one;
+        atomic_store_explicit(&known, one, memory_order_release); /* read without the lock by refusing() */
     }
     return one ? &one->runtime : NULL;
 }
 
+/* Where every call will be refused: a runtime that can say so, if need be not the caller's, without a look into the loader, whose
+ * locks may be held by threads that are not there. */
+static const struct cuplug_runtime *refusing(const struct cuplug_runtime *remembered) {
+    const struct known *one = atomic_load_explicit(&known, memory_order_acquire);
+
+    return remembered ? remembered : one ? &one->runtime : NULL;
+}
+
 const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) {
-    unsigned long long gone = call ? unloads() : 0;
     struct cuplug_runtime runtime;
     struct site *site = slot_of((uintptr_t)caller);
-    const struct cuplug_runtime *kept = remembered(site, (uintptr_t)caller);
+    const struct cuplug_runtime *kept = remembered(site, (uintptr_t)caller), *able = refused ? refusing(kept) : NULL;
+    unsigned long long gone = call && !able ? unloads() : 0;
 
+    if (able)
+        return able;
     if (kept && (!call || gone == atomic_load_explicit(&unloads_seen, memory_order_relaxed)))
         return kept;
     if (!call)
@@ -205,18 +242,17 @@ const struct cuplug_runtime *cuplug_runtime_find(const void *caller, bool call) 
 }
 
 void cuplug_runtime_before_fork(void) {
-    const struct timespec pause = {.tv_nsec = FORK_WAITS_US * 1000};
-
     atomic_fetch_add(&forking, 1);
     for (int i = 0; i < FORK_WAITS && atomic_load(&walking) > 0; i++)
-        nanosleep(&pause, NULL);
+        pause_for_fork();
 }
 
 void cuplug_runtime_forked(void) {
     atomic_fetch_sub(&forking, 1);
 }
 
-void cuplug_runtime_after_fork(void) {
+void cuplug_runtime_after_fork(bool refuses) {
+    refused = refuses;
     site_lock = (struct cuplug_lock){0};
     atomic_store(&forking, atomic_load(&walking)); /* a walk that was not waited for: its lock will never be free, walk no more */
     atomic_store(&walking, 0);

@@ -28,7 +28,7 @@ void cuplug_runtime_loader_leave(void);
 /* In the process that forks, around the fork. */
 void cuplug_runtime_before_fork(void);
 void cuplug_runtime_forked(void);
-/* In a forked child: locks are free, whoever held them. */
-void cuplug_runtime_after_fork(void);
+/* In a forked child: locks are free, whoever held them. `refuses`: the driver will refuse every call. */
+void cuplug_runtime_after_fork(bool refuses);
 
 #endif

@@ -30,10 +30,12 @@ program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF
 
 runtime_programs := runtime_kinds exits ipc free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
-  fork_ends fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted
+  fork_ends fork_in_loader fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted \
+  graph_memory first_call peer
 driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life foreign_streams no_context \
   free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool null_arguments failures faulted \
-  fault_elsewhere memory_short ipc_corners plugin_moments capture_full
+  fault_elsewhere memory_short ipc_corners plugin_moments capture_full \
+  collective
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens
 linked_programs  := forwarding_main next_lookup next_alone
 reaches          := link link-ptds dlsym dlsym-ptds getproc1 getproc1-ptds getproc2 getproc2-ptds deep1 deep2 entrypoint entrypoint-version
@@ -49,7 +51,7 @@ programs := $(addprefix $(programs_dir)/, \
 
 # Allocator libraries, built as a user would: with the installed header only.
 allocators_dir   := $(programs_dir)/allocators
-allocators       := $(addprefix $(allocators_dir)/,example.so passing.so plain.so eager.so checker.so faulty.so inside.so other_abi.so \
+allocators       := $(addprefix $(allocators_dir)/,example.so passing.so plain.so pooled.so eager.so checker.so faulty.so inside.so other_abi.so \
                       small_table.so needs.so $(if $(cxx),thrower.so))
 allocator_cflags  = -isystem $(CUDA_INC) -isystem $(BUILD)/include $(CFLAGS) $(LDFLAGS) -fPIC -shared -MMD -MP -MF $@.d -MT $@
 
@@ -117,6 +119,9 @@ $(allocators_dir)/%.so: tests/plugins/%.c $(libcuda) | headers
 $(allocators_dir)/plain.so: tests/plugins/plain.c $(cudart_static) | headers
 	@mkdir -p $(@D)
 	$(CC) $(allocator_cflags) -Wl,--exclude-libs,ALL $< $(cudart_static) $(system_libs) -o $@
+$(allocators_dir)/pooled.so: tests/plugins/plain.c $(cudart_static) | headers
+	@mkdir -p $(@D)
+	$(CC) $(allocator_cflags) -DPOOLED -Wl,--exclude-libs,ALL $< $(cudart_static) $(system_libs) -o $@
 $(allocators_dir)/faulty.so: tests/plugins/faulty.c $(libcuda) | headers
 	@mkdir -p $(@D)
 	$(CC) $(allocator_cflags) -fexceptions $< $(libcuda) -lgcc_s -o $@

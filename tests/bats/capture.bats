@@ -34,6 +34,21 @@ load helpers/load
   assert_says "$expected" capture_race.static-ptds 400
 }
 
+@test "memory allocated in a capture is the graph's: its nodes, a thousand launches, and no leak of anybody's (C67)" {
+  # Lost otherwise: memory with each launch, or its data.
+  local backend variant
+  for variant in shared static ptds; do
+    assert_like_bare_driver "graph_memory.$variant"
+  done
+  assert_line "nodes: 1 that allocate, 1 that free"
+  assert_line "wrong launches: 0, wrong bytes after the last: 0"
+  assert_line "takes no more memory: yes"
+  for backend in $BACKENDS; do
+    count "$backend" "$backend" graph_memory.shared
+    check_stats totals.lost_blocks=0
+  done
+}
+
 # assert_relaxed LOG: of what was called while the program's allocation was under way, whatever frees, queries or waits was called in relaxed mode, which was then
 # left again; nothing was recorded, and no default stream touched.
 assert_relaxed() {

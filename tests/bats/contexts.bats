@@ -2,19 +2,42 @@
 
 load helpers/load
 
-@test "several contexts on one device, whichever is current at the free" {
+@test "several contexts on one device, whichever is current at the free, and one that is destroyed (C97)" {
   # Lost otherwise: data, when a block waits for the work of the wrong context.
   assert_like_bare_driver contexts.link
   refute_line --partial ": no"
   refute_output --regexp "wrong bytes [1-9]"
 }
 
-@test "a device reset with live, freed and pending memory" {
+@test "a device reset with live, freed and pending memory (C97)" {
   # Lost otherwise: the program, by cached memory that no longer exists.
   assert_like_bare_driver context_reset.shared
   assert_like_bare_driver context_reset.static
   assert_line "lived three times"
   refute_output --partial "wrong bytes"
+}
+
+@test "what a reset or a destruction took along is called lost, and not live (C97)" {
+  # Lost otherwise: hours, in search of leaks that are none.
+  local backend
+  for backend in $BACKENDS; do
+    rm -f "$BATS_TEST_TMPDIR"/stats.*
+    with_shim "$backend" CUPLUG_REPORT=1 CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" context_reset.shared
+    check_stats totals.allocations=54 totals.frees=39 totals.lost_blocks=15 totals.live_blocks=0 totals.live_bytes=0
+    grep -qxF "cuplug: 15 allocations were lost with their context" <<<"$stderr" || fail "$backend: $stderr"
+  done
+}
+
+@test "cudaFree(NULL) as the first call of a process or thread makes the runtime start, on the device that was set (C95)" {
+  # Lost otherwise: programs that start the runtime so, and then use the driver.
+  assert_like_bare_driver first_call.shared
+  assert_like_bare_driver first_call.static
+  assert_line "primary context 0: active 1"
+  assert_line "a thread: bound no, cudaFree(NULL): cudaSuccess, bound yes"
+  [ "$CUPLUG_TEST_DRIVER" = sim ] || return 0 # as many devices as there are
+  assert_like_bare_driver SIMCUDA_DEVICES=2 first_call.shared 1
+  assert_line "primary context 0: active 0"
+  assert_line "primary context 1: active 1"
 }
 
 @test "contexts born behind a device wait, referenced twice, and destroyed while others allocate" {

@@ -60,6 +60,12 @@ parent's data: wrong bytes 0" fork_after.shared $forks
   assert_says "children: 20, loaded their library 20, hung 0" fork_loads.shared "$PROGRAMS/next_first.so" 20
 }
 
+@test "a child is refused although a thread of the program's was inside the loader at the fork (C99)" {
+  # Lost otherwise: the child of a program one of whose threads threw an exception at that moment.
+  needs_plain_build "they use the loader themselves"
+  assert_says "the child ended by itself, and was refused: yes" fork_in_loader.shared
+}
+
 @test "a child forked after CUDA started is refused by the driver, not served from a cache (C100)" {
   # Lost otherwise: the parent's memory, handed to a process that cannot use it.
   assert_like_bare_driver fork_after_driver.link

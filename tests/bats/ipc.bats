@@ -2,17 +2,24 @@
 
 load helpers/load
 
-@test "an importer reads and writes the exporter's blocks, opened twice, closed, and freed under it" {
+@test "an importer reads and writes the exporter's blocks, opened twice, closed, and freed under it (C70, C79, C80)" {
   # Lost otherwise: data, in whoever's memory the importer believes to be its own.
-  local expected BACKENDS="direct pool arena" backend
+  local expected backend program file importers
   without_shim ipc.shared
   assert_success
   expected=$output
   assert_line "importer: wrong bytes 0, blocks at another's address 0"
-  for backend in direct pool arena; do
+  assert_line "allocated inside what is open: no" # which it has tried to free
+  for backend in direct pool arena "$ALLOCATORS/plain.so"; do
     for program in ipc.shared ipc.static; do
-      with_shim "$backend" $program
+      rm -f "$BATS_TEST_TMPDIR"/stats.*
+      with_shim "$backend" CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" $program
       assert_same "$program ($backend)" "status 0: $expected" "status $status: $output$stderr"
+      importers=0 # whose only allocations are its own four
+      for file in "$BATS_TEST_TMPDIR"/stats.*; do
+        "$PYTHON" "$STATS" "$file" totals.allocations=4 totals.frees=4 totals.live_blocks=0 >/dev/null && importers=$((importers + 1))
+      done
+      assert_equal "$program ($backend): $importers" "$program ($backend): 1"
     done
   done
 }
@@ -34,10 +41,16 @@ load helpers/load
   done
 }
 
-@test "managed memory and CUPLUG_IPC=refuse: no handle, one line" {
-  with_shim managed ipc.shared
-  assert_success
-  assert_output "handle: cudaErrorInvalidValue"
+@test "managed memory, memory of a library's pool and CUPLUG_IPC=refuse: no handle, one line (C72, C73)" {
+  # Lost otherwise: the reason why a transfer is slow.
+  local backend
+  for backend in managed "$ALLOCATORS/pooled.so"; do
+    with_shim "$backend" ipc.shared
+    assert_success
+    assert_output "handle: cudaErrorInvalidValue"
+    assert_equal "$(wc -l <<<"$stderr")" 1
+    [[ $stderr == "cuplug: cuIpcGetMemHandle: refused: the driver shares no memory of this backend's kind "* ]] || fail "$stderr"
+  done
   with_shim pool CUPLUG_IPC=refuse ipc.shared
   assert_success
   assert_output "handle: cudaErrorInvalidValue"

@@ -1,6 +1,7 @@
 /*
  * plain.c: the smallest allocator library in PyTorch's form, as its documentation has it: the runtime, once more. It leaves its
- * device current, as such libraries do.
+ * device current, as such libraries do. With -DPOOLED its memory comes from the device's memory pool, which CUDA IPC does not
+ * share.
  */
 #include <cuda_runtime_api.h>
 
@@ -12,7 +13,11 @@ void *my_malloc(size_t size, int device, cudaStream_t stream) {
 
     (void)stream;
     cudaSetDevice(device);
+#ifdef POOLED
+    if (cudaMallocAsync(&pointer, size, 0) != cudaSuccess)
+#else
     if (cudaMalloc(&pointer, size) != cudaSuccess)
+#endif
         cudaGetLastError(); /* it is not the program's */
     return pointer;
 }

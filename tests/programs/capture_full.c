@@ -1,12 +1,13 @@
 /*
- * A stream captures, and an allocation needs more than a cache has ready. Asks for the driver's version before and after it, so that a log shows what was
- * called in between.
+ * A stream captures, and an allocation needs more than a cache has ready. Asks for the driver's version before and after it, so
+ * that a log shows what was called in between.
  *
- *     capture_full full     the device is full, and the cache has freed blocks: in pieces, none of them large enough, or as much as is asked for in all. It
- *                           may be served or refused for lack of memory. Only where such a call is legal natively: in relaxed mode, or in another thread
- *                           than the capturing one. Wants a device of 256 MiB (SIMCUDA_MEMORY=256M).
- *     capture_full grow     there is memory enough, but the cache must ask for it: in stream order, in every mode, by either thread; natively it is refused
- *                           in some of these, and the capture is spoiled
+ *     capture_full full     the device is full, and the cache has freed blocks: in pieces, none of them large enough, or as much as
+ *                           is asked for in all. It may be served or refused for lack of memory. Only where such a call is legal
+ *                           natively: in relaxed mode, or in another thread than the capturing one. Wants a device of 256 MiB
+ *                           (SIMCUDA_MEMORY=256M).
+ *     capture_full grow     there is memory enough, but the cache must ask for it: in stream order, in every mode, by either
+ *                           thread; natively it is refused in some of these, and the capture is spoiled
  */
 #include "driver.h"
 
@@ -42,7 +43,10 @@ static void *allocate(void *argument) {
     CUresult result = way->ordered ? cuMemAllocAsync(&got, LARGE, other) : cuMemAlloc(&got, LARGE);
     mark();
     CU(cuThreadExchangeStreamCaptureMode(&mode));
-    printf("%s, mode kept: %s", result == CUDA_SUCCESS ? "served" : result == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "another error",
+    printf("%s, mode kept: %s",
+           result == CUDA_SUCCESS               ? "served"
+           : result == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory"
+                                                : "another error",
            yes_no(mode == way->own));
     return NULL;
 }

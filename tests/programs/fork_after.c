@@ -37,7 +37,8 @@ static void __attribute__((noreturn)) child(void *parents, int how) {
     bool ordered = cudaMallocAsync(&memory, SIZE, 0) == cudaErrorInitializationError;
     bool kept = cudaFree(parents) != cudaSuccess;
     CUdeviceptr direct;
-    bool driver = driver_alloc(&direct, SIZE) == CUDA_ERROR_NOT_INITIALIZED && driver_free((CUdeviceptr)parents) == CUDA_ERROR_NOT_INITIALIZED;
+    bool driver = driver_alloc(&direct, SIZE) == CUDA_ERROR_NOT_INITIALIZED &&
+                  driver_free((CUdeviceptr)parents) == CUDA_ERROR_NOT_INITIALIZED;
     int status = refused | ordered << 1 | kept << 2 | driver << 3;
     if (how)
         _exit(status);
@@ -74,7 +75,8 @@ int main(int argc, char **argv) {
     __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
     for (int i = 0; i < CHURNERS; i++)
         pthread_join(threads[i], NULL);
-    printf("children: %d, cudaMalloc refused %d, cudaMallocAsync refused %d, cudaFree refused %d, the driver's functions refused %d, not ended by themselves %d\n",
+    printf("children: %d, cudaMalloc refused %d, cudaMallocAsync refused %d, cudaFree refused %d, the driver's functions refused "
+           "%d, not ended by themselves %d\n",
            forks, refused, ordered, kept, driver, stuck);
     printf("parent's data: wrong bytes %zu\n", wrong_on_device(memory, 0x33, SIZE));
     RT(cudaFree(memory));

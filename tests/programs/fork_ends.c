@@ -1,6 +1,7 @@
 /*
- * A program with live and freed device memory forks; its children use no CUDA and end: by exit, _exit, quick_exit, in an exit handler's company, and by
- * exec. None may touch what is the parent's. Asks for the driver's version before and after each, so that a log shows what was called in between.
+ * A program with live and freed device memory forks; its children use no CUDA and end: by exit, _exit, quick_exit, in an exit
+ * handler's company, and by exec. None may touch what is the parent's. Asks for the driver's version before and after each, so
+ * that a log shows what was called in between.
  */
 #include "runtime.h"
 
@@ -40,7 +41,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < COUNT_OF(ways); i++) {
         int status = -1;
         slow_fill(memory[BLOCKS - 1], BLOCKS - 1, SIZE, stream, 5); /* still runs when the child ends */
-        RT(cudaFree(memory[i])); /* freed, perhaps kept by a cache */
+        RT(cudaFree(memory[i]));                                    /* freed, perhaps kept by a cache */
         fflush(stdout);
         mark();
         pid_t child = fork();

@@ -38,6 +38,22 @@ static void say(const char *what, cudaError_t error) {
     cudaGetLastError();
 }
 
+/* Is memory of our own anywhere in a block that is open here? */
+static bool allocated_inside(void *const *open) {
+    void *own[4];
+    bool inside = false;
+
+    for (size_t i = 0; i < COUNT_OF(own); i++) {
+        RT(cudaMalloc(&own[i], BIG));
+        for (int j = 0; j < BLOCKS; j++)
+            inside |=
+                j != 3 && (char *)own[i] < (char *)open[j] + sizes[j] && (char *)open[j] < (char *)own[i] + BIG; /* 3 is closed */
+    }
+    for (size_t i = 0; i < COUNT_OF(own); i++)
+        RT(cudaFree(own[i]));
+    return inside;
+}
+
 static int importer(int in, int out) {
     char first;
     struct message message;
@@ -79,6 +95,7 @@ static int importer(int in, int out) {
     say("close once more", cudaIpcCloseMemHandle(memory[3]));
     say("close inside a block", cudaIpcCloseMemHandle((char *)memory[6] + 512));
     say("free", cudaFree(memory[6]));
+    printf("allocated inside what is open: %s\n", allocated_inside(memory) ? "yes" : "no");
     RT(cudaIpcCloseMemHandle(memory[6]));
     printf("one of two closed, read: wrong bytes %zu\n", wrong_on_device(memory[6], 7, BIG));
     for (int i = 0; i < BLOCKS; i++)

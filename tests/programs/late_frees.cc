@@ -1,7 +1,9 @@
-// A C++ program that frees device memory late: in the destructor of a global object, which was made before CUDA was used and so outlives the driver; in
-// exit handlers registered before and after CUDA was first used; in the destructors of thread-local data and of a library. Prints nothing, ends with 0.
+// A C++ program that frees device memory late: in the destructor of a global object, which was made before CUDA was used and so
+// outlives the driver; in exit handlers registered before and after CUDA was first used; in the destructors of thread-local data and
+// of a library. Prints nothing, ends with 0.
 //
-//     late_frees [MOMENT…]     which of global, before, after, thread, main-thread, library; each has 100 blocks, and those of the others are never freed
+//     late_frees [MOMENT...]     which of global, before, after, thread, main-thread, library; each has 100 blocks, and those of the
+//                                others are never freed
 #include <cuda_runtime_api.h>
 
 #include <cstdio>

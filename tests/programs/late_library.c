@@ -1,5 +1,6 @@
 /*
- * A library that calls a function of the program's from its destructor: after the exit handlers, and after the destructors of what was preloaded.
+ * A library that calls a function of the program's from its destructor: after the exit handlers, and after the destructors of
+ * what was preloaded.
  */
 void free_in_destructor(void (*function)(void));
 

@@ -30,7 +30,7 @@ static CUresult change(CUcontext handle, bool enable) {
     sim_lock();
     struct sim_ctx *ctx, *peer = sim_ctx_check(handle);
     CUresult r = sim_current(&ctx);
-    if (r == CUDA_SUCCESS && (!peer || !peer->live || peer == ctx))
+    if (r == CUDA_SUCCESS && (!peer || !peer->live))
         r = CUDA_ERROR_INVALID_CONTEXT;
     if (r == CUDA_SUCCESS && peer->device == ctx->device)
         r = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
