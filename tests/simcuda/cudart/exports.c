@@ -50,6 +50,7 @@ const char *cudaGetErrorName(cudaError_t error) {
                 NAME(cudaErrorInsufficientDriver) NAME(cudaErrorCallRequiresNewerDriver) NAME(cudaErrorDeviceUninitialized)
                     NAME(cudaErrorInvalidResourceHandle) NAME(cudaErrorIllegalState) NAME(cudaErrorSymbolNotFound)
                         NAME(cudaErrorNotReady) NAME(cudaErrorIllegalAddress) NAME(cudaErrorPeerAccessAlreadyEnabled)
+                        NAME(cudaErrorPeerAccessUnsupported)
                             NAME(cudaErrorPeerAccessNotEnabled) NAME(cudaErrorContextIsDestroyed)
                                 NAME(cudaErrorHostMemoryAlreadyRegistered) NAME(cudaErrorHostMemoryNotRegistered)
                                     NAME(cudaErrorNotPermitted) NAME(cudaErrorNotSupported)
