@@ -31,7 +31,7 @@ ends() {
   done
 }
 
-@test "a process ends by return, exit, _exit, quick_exit, abort, signals, exec, or in a thread, while threads and handlers go on" {
+@test "a process ends by return, exit, _exit, quick_exit, abort, signals, exec, or in a thread, while threads and handlers go on (C103)" {
   # Lost otherwise: the exit status, which a job system looks at, or the job's time limit.
   ends late
 }

@@ -38,6 +38,7 @@ static void reach(const char *when, void **block, int of, int by) {
         wrong += wrong_on_device(own, 0x30 + i, SIZE);
         RT(cudaMemset(own, 0x50 + i, SIZE));
         RT(cudaMemcpyPeer(block[i], of, own, by, SIZE));
+        RT(cudaDeviceSynchronize()); /* it does not wait itself */
     }
     RT(cudaStreamDestroy(stream));
     strays += device_of(own) != by;
