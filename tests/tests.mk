@@ -8,6 +8,7 @@
 #   make check-aarch64    a part of them on aarch64, under qemu; counts in $(BUILD)/check/aarch64.count
 
 CUPLUG_TEST_DRIVER ?= sim
+BATS_OUTPUT        ?= $(BUILD)/check/$(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),gpu-)bats
 BUILD_DEBUG        ?= $(BUILD)/debug
 
 sim_dir      := $(BUILD)/sim
@@ -151,7 +152,7 @@ $(fake_dir)/libcuda.so.1: $(fake_dir)/fake_driver.o $(fake_dir)/fake_driver_stub
 check-bats: lib programs
 	@$(MAKE) --no-print-directory DEBUG=1 BUILD=$(BUILD_DEBUG) lib
 	BUILD=$(BUILD) BUILD_DEBUG=$(BUILD_DEBUG) CUPLUG_TEST_DRIVER=$(CUPLUG_TEST_DRIVER) CUDA_LIB=$(cuda_lib) CUDA_INC=$(CUDA_INC) CC="$(CC)" \
-	  tests/bats/run $(BUILD)/check/$(if $(filter gpu,$(CUPLUG_TEST_DRIVER)),gpu-)bats $(BATS_FILES)
+	  tests/bats/run $(BATS_OUTPUT) $(BATS_FILES)
 
 # The same programs and tests for aarch64, built by Debian's cross compiler and run by qemu. It is slow: one backend. Not
 # among them: what is about this machine's programs (children, command, config) and about the debug build (faults).

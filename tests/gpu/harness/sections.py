@@ -3,6 +3,7 @@
 PHASES says what runs after what. Sections of one phase run side by side; those whose times or timing matter have a
 phase to themselves.
 """
+import functools
 import os
 import pathlib
 import re
@@ -15,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "conformanc
 
 import lines as conformance_lines  # noqa: E402
 from harness.compare import NATIVE, SPECS, Case, compare, difference, judge, sum_json  # noqa: E402
+from harness.process import run  # noqa: E402
 
 PYTHON = "tests/gpu/python"
 GPU_PACKAGES = pathlib.Path(".gpu/root/usr")
@@ -95,27 +97,39 @@ def compare_all(section, cases, at_once=1):
         list(pool.map(lambda case: compare(section, case), cases))
 
 
-def bats(section):
+@functools.cache
+def gpus():
+    return run(("nvidia-smi", "-L"), {}, 30).stdout.count("GPU ")
+
+
+def bats_files(section, name, output, files, env, seconds):
+    """Runs files of the integration tests on the real driver; the account of each test goes to $OUT/OUTPUT.tap, also if the run was cut off."""
     unpacked = GPU_PACKAGES / "bin/bats"
-    env = {"CUPLUG_TEST_DRIVER": "gpu", "BACKENDS": "direct pool arena:size=4G managed:max=512M", "JOBS": "12"}
+    env = {"CUPLUG_TEST_DRIVER": "gpu", "BACKENDS": "direct pool arena:size=4G managed:max=512M", "JOBS": "12", **env}
     if unpacked.exists():
         env["PATH"] = f"{unpacked.parent.resolve()}:{os.environ['PATH']}"
         env["BATS_LIB_PATH"] = str((GPU_PACKAGES / "lib/bats").resolve())
     elif section.run(("bats", "--version"), {}, 10).status != 0:
-        section.skipped("integration tests", "no bats here: run tests/gpu/prepare first and bring .gpu along")
+        section.skipped(name, "no bats here: run tests/gpu/prepare first and bring .gpu along")
         return
-    outcome = section.run(("make", "check-gpu-bats", f"BUILD={os.path.relpath(section.build)}"), env, 500)
-    if os.environ.get("OUT"):  # file by file, as a run that was cut off has no account of all
-        taps = sorted((section.build / "check/gpu-bats").glob("*.tap"))
-        pathlib.Path(os.environ["OUT"], "bats.tap").write_text("".join(f"# {tap.stem}\n{tap.read_text()}" for tap in taps))
+    results = section.build / "check" / output
+    outcome = section.run(("make", "check-gpu-bats", f"BUILD={os.path.relpath(section.build)}", f"BATS_OUTPUT={os.path.relpath(results)}",
+                           f"BATS_FILES={files}"), env, seconds)
+    if os.environ.get("OUT"):
+        taps = sorted(results.glob("*.tap"))
+        pathlib.Path(os.environ["OUT"], f"{output}.tap").write_text("".join(f"# {tap.stem}\n{tap.read_text()}" for tap in taps))
     counts = re.findall(r"^.*\d+ passed, \d+ failed.*$", outcome.stdout, re.M)
     figure = counts[-1].strip() if counts else "printed no count"
     if outcome.status == 0 and re.search(r"\b[1-9]\d* passed, 0 failed", figure):
-        section.ok("integration tests on the real driver", figure)
+        section.ok(name, figure)
         return
     broken = "\n".join(re.findall(r"^not ok .*$(?:\n^#.*$)*", outcome.stdout, re.M))
-    section.failed("integration tests on the real driver", f"{figure}, {outcome.how_it_ended()}",
-                   broken + "\n" + outcome.describe(60))
+    section.failed(name, f"{figure}, {outcome.how_it_ended()}", broken + "\n" + outcome.describe(60))
+
+
+def bats(section):
+    """With two GPUs, on the second one: tests/gpu/run starts this section beside all others then."""
+    bats_files(section, "integration tests on the real driver", "gpu-bats", "", {"CUDA_VISIBLE_DEVICES": "1"} if gpus() > 1 else {}, 500)
 
 
 def programs(section):
@@ -331,12 +345,12 @@ def conformance(section):
 
 def pair(section):
     """Two GPUs: peer access, copies, and collectives within and between processes."""
-    outcome = section.run(("nvidia-smi", "-L"), {}, 20)
-    if outcome.stdout.count("GPU ") < 2:
+    if gpus() < 2:
         section.skipped("everything", "needs two GPUs")
         return
     compare(section, Case("kernels on the peer's memory (C81)", (f"{section.build}/gpu/peer_kernels.static",), expected=PEER))
     notices(section, "peer_kernels", "nofence", PEER, r"new one: wrong words [1-9]")
+    bats_files(section, "integration tests of two devices", "gpu-pair", "tests/bats/devices.bats tests/bats/contexts.bats", {}, 90)
     compare_all(section, PAIR, at_once=3)
 
 
