@@ -35,7 +35,8 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
         return NULL;
     cuplug_lock(&cache->lock); /* a thread that frees into the former context may still look */
     cache->context = context;
-    cache->policy = policy;
+    if (cache->policy != policy) /* it is read without the lock, too */
+        cache->policy = policy;
     cache->ordered = (struct cuplug_ordered){0};
     cuplug_heap_init(&cache->heap);
     cuplug_fence_init(&cache->fence, context, NULL, policy->backend);
