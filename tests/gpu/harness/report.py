@@ -38,6 +38,7 @@ class Row:
     name: str
     outcome: str
     figure: str
+    commit: str
 
     def case(self):
         """What the runs of one case have in common: cases that run side by side report in turns."""
@@ -51,7 +52,7 @@ class Report:
         self.facts = {}
         self.rows = []
         self.failures = []
-        self.seconds_before = 0
+        self.commit = ""
         self.started = time.monotonic()
         self.lock = threading.Lock()
 
@@ -60,30 +61,27 @@ class Report:
         print(f"{name}: {value}", flush=True)
 
     def keep(self, commit, wanted):
-        """Takes over what an earlier run of the same commit found in the sections that are not run this time; those sections.
+        """Takes over what earlier runs found in the sections that are not run this time, each row with the commit that it is of.
 
         All sections together may take longer than a machine is lent for."""
+        self.commit = commit
         text = self.results_path.read_text() if self.results_path.exists() else ""
-        if f"- commit: {commit}\n" not in text or commit == "unknown":
-            return []
-        rows = re.findall(r"^\| (\w+) \| (.*) \| (ok|FAILED|skipped) \| (.*) \|$", text, re.M)
+        rows = re.findall(r"^\| (\w+) \| (.*) \| (ok|FAILED|skipped) \| (.*) \| (\w+) \|$", text, re.M)
         self.rows += [Row(section, *rest) for section, *rest in rows if section not in (*wanted, "build")]
         if packages := re.search(r"^- Python packages: (.*)$", text, re.M):
             self.facts["Python packages"] = packages[1]
-        self.seconds_before = int(re.search(r"^- took: (\d+) s", text, re.M)[1])
-        kept = {row.section for row in self.rows}
-        return [section for section in self.sections if section in kept]
 
     def add(self, section, name, outcome, figure="", detail=""):
         with self.lock:
-            self.rows.append(Row(section, name, outcome, figure))
+            self.rows.append(Row(section, name, outcome, figure, self.commit[:10].partition(",")[0]))
             print(f"{outcome:8}{section}: {name}{'  ' + figure if figure else ''}", flush=True)
             if outcome == FAILED:
                 self.failures.append(f"=== {section}: {name}: {figure}\n{detail}\n")
                 print("\n".join("    " + line for line in detail.splitlines()[:60]), flush=True)
 
     def count(self, outcome):
-        return sum(row.outcome == outcome for row in self.rows)
+        """Rows of this run."""
+        return sum(row.outcome == outcome and self.commit.startswith(row.commit) for row in self.rows)
 
     def summary(self):
         return f"{self.count(OK)} passed, {self.count(FAILED)} failed"
@@ -94,14 +92,15 @@ class Report:
         date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
         lines = ["# The run on a real GPU", "", "Written by `tests/gpu/run`.", "", f"- date: {date}"]
         lines += [f"- {name}: {value}" for name, value in self.facts.items()]
-        lines += [f"- took: {self.seconds_before + time.monotonic() - self.started:.0f} s", ""]
-        lines += ["| section | what | outcome | figure |", "| --- | --- | --- | --- |"]
+        lines += [f"- took: {time.monotonic() - self.started:.0f} s", ""]
+        lines += ["This run's rows and the last of every other section, each with the commit that was run.", ""]
+        lines += ["| section | what | outcome | figure | commit |", "| --- | --- | --- | --- | --- |"]
         lines += [
-            f"| {row.section} | {row.name} | {row.outcome} | {row.figure.replace('|', '/')} |" for row in rows
+            f"| {row.section} | {row.name} | {row.outcome} | {row.figure.replace('|', '/')} | {row.commit} |" for row in rows
         ]
-        if self.count(SKIPPED):
-            lines += ["", f"{self.count(SKIPPED)} skipped."]
-        return "\n".join([*lines, "", self.summary(), ""])
+        all_rows = ", ".join(f"{sum(row.outcome == outcome for row in self.rows)} {word}" for outcome, word in
+                             ((OK, "passed"), (FAILED, "failed"), (SKIPPED, "skipped")))
+        return "\n".join([*lines, "", f"This run: {self.summary()}. All rows: {all_rows}.", ""])
 
     def write(self):
         """Called after every phase: a run that is cut short leaves what it had."""
