@@ -16,7 +16,7 @@ ORACLE = pathlib.Path(os.environ.get("CONFORMANCE_ORACLE", HERE / "oracle.txt"))
 DIFFERENCES = HERE / "differences"
 # What is compared: the bare driver and each backend, as CUPLUG_BACKEND has it. What follows a colon bounds it and changes no rule.
 BARE = None
-SPECS = {BARE: None, "direct": "direct", "pool": "pool", "arena": "arena:size=4G", "managed": "managed:max=1G",
+SPECS = {BARE: None, "direct": "direct", "pool": "pool", "arena": "arena:size=1G", "managed": "managed:max=1G",
          "plugin": "{programs}/allocators/example.so"}
 MOST_DIFFERENCES = 20
 SHOWN = 40
@@ -192,6 +192,7 @@ def environment(build, driver_path, backend, programs):
     preload = sanitizer_of(library)
     if preload:
         env.setdefault("ASAN_OPTIONS", "detect_leaks=0")
+        env["TSAN_OPTIONS"] = f"{env.get('TSAN_OPTIONS', '')}:suppressions={HERE / 'tsan.supp'}"
     if backend is not BARE:
         preload.append(str(library))
         env["CUPLUG_BACKEND"] = SPECS[backend].format(programs=pathlib.Path(programs).resolve())
