@@ -113,7 +113,7 @@ struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache,
 /* Frees a live block in the order of a stream; NULL without memory to describe the stream. The lock is held. */
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
                                                      const struct cuplug_release *release);
-/* Have the blocks at the head of its list passed: is the stream's work up to the free over? */
+/* Is the work over that the stream had when this block was freed in its order? */
 bool cuplug_cache_stream_passed(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream, const struct cuplug_heap_block *block);
 /* Is it another context's? Then no record of the cache's own context covers it. */
 static inline bool cuplug_cache_stream_foreign(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream) {

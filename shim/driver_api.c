@@ -137,11 +137,12 @@ CUresult cuplug_cuMemFree(CUdeviceptr dptr) {
     struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
     CUresult result;
 
-    if (cuplug_core_freed_late(dptr))
-        return CUDA_SUCCESS;
-    if (passes(dptr))
+    if (passes(dptr)) {
+        if (cuplug_core_freed_late(dptr))
+            return CUDA_SUCCESS;
         return passed(cuplug_self.hurried && dptr ? cuplug_plugin_free_later(dptr) : cuplug_real.cuMemFree_v2(dptr),
                       CUPLUG_STAT_driver_frees);
+    }
     if (handed_off(CUPLUG_HANDOFF_FREE, &result))
         return result;
     if (dptr && cuplug_core_free(dptr, &release, false, &result) == CUPLUG_FREED)
@@ -247,17 +248,15 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
 }
 
 CUresult cuplug_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-    if (cuplug_core_freed_late(dptr))
-        return CUDA_SUCCESS;
     if (passes(dptr))
-        return passed(cuplug_real.cuMemFreeAsync(dptr, hStream), CUPLUG_STAT_driver_frees);
+        return cuplug_core_freed_late(dptr) ? CUDA_SUCCESS
+                                            : passed(cuplug_real.cuMemFreeAsync(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_LEGACY));
 }
 
 CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
-    if (cuplug_core_freed_late(dptr))
-        return CUDA_SUCCESS;
     if (passes(dptr))
-        return passed(cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream), CUPLUG_STAT_driver_frees);
+        return cuplug_core_freed_late(dptr) ? CUDA_SUCCESS
+                                            : passed(cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));
 }

@@ -40,15 +40,6 @@ static inline double bench_now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* xorshift: the same numbers on every machine. */
-static inline uint32_t bench_random(uint32_t *state) {
-    uint32_t x = *state;
-    x ^= x << 13;
-    x ^= x >> 17;
-    x ^= x << 5;
-    return *state = x;
-}
-
 /* The stream of this number, made at its first use. Called by one thread. */
 CUstream bench_stream(int number);
 enum { BENCH_STREAMS = 64 };

@@ -3,6 +3,7 @@
  * memory.
  */
 #include "bench.h"
+#include "tests/programs/program.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -82,8 +83,8 @@ static struct {
 static void plan_steps(unsigned live, double least, double most, bool even) {
     uint32_t random = 12345;
     for (int i = 0; i < STEPS; i++) {
-        double share = bench_random(&random) / 4294967296.0;
-        steps[i].slot = bench_random(&random) % live;
+        double share = next_random(&random) / 4294967296.0;
+        steps[i].slot = next_random(&random) % live;
         steps[i].size = (unsigned)(even ? least + share * (most - least) : least * pow(most / least, share));
     }
 }

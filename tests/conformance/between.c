@@ -42,11 +42,25 @@ static void fill(int owner, CUdeviceptr block, int writer, bool fresh, CUstream 
                                   part[writer].context, SIZE, on));
 }
 
+enum { NEXT = 3 }; /* the next owner's blocks: the freed one is among them if it may be used again */
+
+/* Ends the line with whether the next owner's data is as it was written, once all work is done; frees it. */
+static void say_intact(int owner, const CUdeviceptr copy[NEXT]) {
+    bool intact = true;
+    finish_all();
+    become(owner);
+    for (size_t i = 0; i < NEXT; i++)
+        intact &= holds((void *)copy[i], 0x22, 4096) && holds((void *)(copy[i] + SIZE - 4096), 0x22, 4096);
+    say("new data intact: %s", yes_no(intact));
+    end();
+    for (size_t i = 0; i < NEXT; i++)
+        NEED_CU(cuMemFree(copy[i]));
+}
+
 /* The owner's stream waits for the work on the block, so that the owner's cuMemFree comes after it; the next owner's work is
  * whosever. */
 static void recycled_between(int owner, int worker, int writer, int freer) {
-    CUdeviceptr old, copy[3];
-    bool intact = true;
+    CUdeviceptr old, copy[NEXT];
     become(owner);
     NEED_CU(cuMemAlloc(&old, SIZE));
     NEED_CU(cuLaunchHostFunc(part[worker].one, a_while, NULL));
@@ -57,26 +71,18 @@ static void recycled_between(int owner, int worker, int writer, int freer) {
     begin("%s's block, work of %s, freed in %s, next work of %s", part[owner].name, part[worker].name, part[freer].name,
           part[writer].name);
     say_cu(cuMemFree(old));
-    for (size_t i = 0; i < COUNT_OF(copy); i++) {
+    for (size_t i = 0; i < NEXT; i++) {
         become(owner);
         NEED_CU(cuMemAlloc(&copy[i], SIZE));
         fill(owner, copy[i], writer, true, part[writer].two);
     }
-    finish_all();
-    become(owner);
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        intact &= holds((void *)copy[i], 0x22, 4096) && holds((void *)(copy[i] + SIZE - 4096), 0x22, 4096);
-    say("new data intact: %s", yes_no(intact));
-    end();
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        NEED_CU(cuMemFree(copy[i]));
+    say_intact(owner, copy);
 }
 
 /* Freed in the order of the other's stream, which natively waits for nothing. */
 static void freed_by_other(int owner, bool ordered) {
     int other = 1 - owner;
-    CUdeviceptr old, copy[3];
-    bool intact = true;
+    CUdeviceptr old, copy[NEXT];
     become(owner);
     NEED_CU(ordered ? cuMemAllocAsync(&old, SIZE, part[owner].one) : cuMemAlloc(&old, SIZE));
     NEED_CU(cuCtxSynchronize());
@@ -89,18 +95,11 @@ static void freed_by_other(int owner, bool ordered) {
     CUresult error = cuMemFreeAsync(old, part[other].one);
     say("%s waits: %s", cu(error), waited());
     become(owner);
-    for (size_t i = 0; i < COUNT_OF(copy); i++) {
+    for (size_t i = 0; i < NEXT; i++) {
         NEED_CU(ordered ? cuMemAllocAsync(&copy[i], SIZE, part[owner].two) : cuMemAlloc(&copy[i], SIZE));
         NEED_CU(cuMemsetD8Async(copy[i], 0x22, SIZE, part[owner].two));
     }
-    finish_all();
-    become(owner);
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        intact &= holds((void *)copy[i], 0x22, 4096) && holds((void *)(copy[i] + SIZE - 4096), 0x22, 4096);
-    say("new data intact: %s", yes_no(intact));
-    end();
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        NEED_CU(cuMemFree(copy[i]));
+    say_intact(owner, copy);
 }
 
 /* Old work of one context never reaches the new data of another on the same device. */

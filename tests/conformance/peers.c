@@ -196,11 +196,23 @@ void group_two_waits(void) {
     }
 }
 
+enum { NEXT = 3 }; /* the next owner's blocks: the freed one is among them if it may be used again */
+
+/* Ends the line with whether the next owner's data is as it was written, once all work is done; frees it. */
+static void say_intact(char *const copy[NEXT]) {
+    bool intact = true;
+    for (size_t i = 0; i < NEXT; i++)
+        intact &= keeps(copy[i], 0x22, SIZE);
+    say("new data intact: %s", yes_no(intact));
+    end();
+    for (size_t i = 0; i < NEXT; i++)
+        drop(copy[i]);
+}
+
 /* Work of the owner's waits for the work on the block, so that the owner's cudaFree comes after it (for a bare wait, without work behind it, it does not
  * wait: measured); the next owner writes from anywhere. */
 static void recycled(int owner, int worker, int writer, int freer) {
-    char *behind = on_device(owner, MALLOC, SMALL), *old = on_device(owner, MALLOC, SIZE), *copy[3];
-    bool intact = true;
+    char *behind = on_device(owner, MALLOC, SMALL), *old = on_device(owner, MALLOC, SIZE), *copy[NEXT];
     on(worker);
     occupy(side[worker].one, MS);
     NEED(cudaMemsetAsync(old, 0x11, SIZE, side[worker].one));
@@ -212,19 +224,14 @@ static void recycled(int owner, int worker, int writer, int freer) {
     begin("block of device %d, work of device %d, freed with device %d current, next work of device %d", owner, worker, freer,
           writer);
     say_rt(cudaFree(old));
-    for (size_t i = 0; i < COUNT_OF(copy); i++) {
+    for (size_t i = 0; i < NEXT; i++) {
         on(owner);
         NEED(cudaMalloc((void **)&copy[i], SIZE));
         on(writer);
         NEED(cudaMemsetAsync(copy[i], 0x22, SIZE, side[writer].two));
     }
     on(owner);
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        intact &= keeps(copy[i], 0x22, SIZE);
-    say("new data intact: %s", yes_no(intact));
-    end();
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        drop(copy[i]);
+    say_intact(copy);
     drop(behind);
 }
 
@@ -254,8 +261,7 @@ static void recycled_in_order(int owner) {
 /* Freed in the order of the other device's stream, whose work comes late. */
 static void freed_by_other(int owner, enum kind kind) {
     int other = 1 - owner;
-    char *from = on_device(other, MALLOC, SIZE), *old = on_device(owner, kind, SIZE), *copy[3];
-    bool intact = true;
+    char *from = on_device(other, MALLOC, SIZE), *old = on_device(owner, kind, SIZE), *copy[NEXT];
     on(other);
     NEED(cudaMemset(from, 0x11, SIZE));
     finish();
@@ -264,16 +270,11 @@ static void freed_by_other(int owner, enum kind kind) {
     say_rt(cudaMemcpyPeerAsync(old, owner, from, other, SIZE, side[other].one));
     say_rt(cudaFreeAsync(old, side[other].one));
     on(owner);
-    for (size_t i = 0; i < COUNT_OF(copy); i++) {
+    for (size_t i = 0; i < NEXT; i++) {
         NEED(kind == ASYNC ? cudaMallocAsync((void **)&copy[i], SIZE, side[owner].two) : cudaMalloc((void **)&copy[i], SIZE));
         NEED(cudaMemsetAsync(copy[i], 0x22, SIZE, side[owner].two));
     }
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        intact &= keeps(copy[i], 0x22, SIZE);
-    say("new data intact: %s", yes_no(intact));
-    end();
-    for (size_t i = 0; i < COUNT_OF(copy); i++)
-        drop(copy[i]);
+    say_intact(copy);
     drop(from);
 }
 

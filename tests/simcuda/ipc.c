@@ -18,7 +18,8 @@
 #define CLIENT 0xc1d00000u
 #define LARGE ((size_t)100 << 20)
 
-/* Both 64-byte handles. The last eight bytes are not looked at when a handle is opened; they are zero but for large memory's (on the real driver: but for some). */
+/* Both 64-byte handles. The last eight bytes are not looked at when a handle is opened. Zero on the real driver wherever they were looked at; not
+ * here for large memory, so that whoever keeps something of its own in a handle has to look for room. */
 struct wire {
     uint32_t magic, event;
     int32_t pid, fd, device, pad;
