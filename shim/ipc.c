@@ -2,12 +2,13 @@
  * ipc.c: memory shared between processes by cuIpcGetMemHandle. The driver's handle means a whole allocation of its own, here a backend's segment, so
  * our handle says also where in it the program's allocation begins. Owns the list of what this process has opened.
  *
- * A handle is 64 bytes, or eight words. The last one that is zero in the driver's says in ours, from the lowest bit:
- *     offset     32 bits, in units of 512 bytes
- *     generation 16 bits, so that the next allocation at the same place has another handle
- *     check      16 bits over all the rest, the highest always set
- * and the bytes that name the exporter's client are inverted: whoever opens it without cuplug is told that it is no handle (CUDA_ERROR_INVALID_HANDLE;
- * measured) instead of being given the segment's first bytes.
+ * A handle is 64 bytes, or eight words. In the driver's (580, measured on one GPU and on two) they are an address in the exporter, its process, the size
+ * in bytes and in pages of 4 KiB, device, number, client, and for large memory one more. So the upper bits of the first four are zero, and say in ours:
+ *     word 0: generation 16 bits, so that the next allocation at the same place has another handle
+ *     word 1: offset     32 bits, in units of 512 bytes
+ *     word 3: check      16 bits over all the rest, the highest always set
+ * A driver that uses these bits has its memory's export refused. The bytes that name the exporter's client are inverted: whoever opens such a handle
+ * without cuplug is told that it is none (CUDA_ERROR_INVALID_HANDLE; measured) instead of being given the segment's first bytes.
  */
 #include "ipc.h"
 
@@ -23,6 +24,12 @@
 #include <string.h>
 
 enum { UNIT = 512, WORDS = 8, CLIENT = 6 /* the word whose lower half is the client */ };
+
+/* Bits of a word that are ours, from the one at `shift` up. */
+struct field {
+    int word, shift;
+};
+static const struct field GENERATION = {0, 48}, OFFSET = {1, 32}, CHECK = {3, 48};
 
 /* An address that the program was given, and the driver's for the same: closing takes the driver's. */
 struct import {
@@ -47,49 +54,51 @@ static void set_word(CUipcMemHandle *handle, int word, uint64_t value) {
     memcpy(handle->reserved + word * 8, &value, sizeof value);
 }
 
+static uint64_t get(const CUipcMemHandle *handle, struct field field) {
+    return word_of(handle, field.word) >> field.shift;
+}
+
+static void set(CUipcMemHandle *handle, struct field field, uint64_t value) {
+    uint64_t others = word_of(handle, field.word) & ((UINT64_C(1) << field.shift) - 1);
+
+    set_word(handle, field.word, others | value << field.shift);
+}
+
 static void invert_client(CUipcMemHandle *handle) {
     set_word(handle, CLIENT, word_of(handle, CLIENT) ^ UINT32_MAX);
 }
 
-/* FNV-1a over everything but the check itself, the upper two bytes of this word. */
-static uint64_t check_of(const CUipcMemHandle *handle, int word) {
+/* FNV-1a over everything but the check itself. */
+static uint64_t check_of(CUipcMemHandle handle) {
     uint32_t hash = 2166136261u;
 
+    set(&handle, CHECK, 0);
     for (int i = 0; i < WORDS * 8; i++)
-        if (i / 8 != word || i % 8 < 6)
-            hash = (hash ^ (unsigned char)handle->reserved[i]) * 16777619u;
+        hash = (hash ^ (unsigned char)handle.reserved[i]) * 16777619u;
     return ((hash >> 16 ^ hash) & 0xffff) | 0x8000;
 }
 
 /* Says where the allocation begins; false if the driver's handle has no room for it. */
 static bool encode(CUipcMemHandle *handle, uint64_t offset, uint64_t generation) {
-    int word = WORDS - 1;
-
-    while (word >= 0 && (word == CLIENT || word_of(handle, word)))
-        word--;
-    if (word < 0)
+    if (get(handle, GENERATION) || get(handle, OFFSET) || get(handle, CHECK))
         return false;
     invert_client(handle);
-    set_word(handle, word, offset / UNIT | (generation & 0xffff) << 32);
-    set_word(handle, word, word_of(handle, word) | check_of(handle, word) << 48);
+    set(handle, GENERATION, generation & 0xffff);
+    set(handle, OFFSET, offset / UNIT);
+    set(handle, CHECK, check_of(*handle));
     return true;
 }
 
 /* If the handle is one of ours: makes it the driver's, and *offset. */
 static bool decode(CUipcMemHandle *handle, uint64_t *offset) {
-    for (int word = WORDS - 1; word >= 0; word--) {
-        if (word == CLIENT)
-            continue;
-        if (!word_of(handle, word)) /* ours would be there */
-            return false;
-        if (word_of(handle, word) >> 48 != check_of(handle, word))
-            continue;
-        *offset = (word_of(handle, word) & UINT32_MAX) * UNIT;
-        invert_client(handle);
-        set_word(handle, word, 0);
-        return true;
-    }
-    return false;
+    if (get(handle, CHECK) != check_of(*handle))
+        return false;
+    *offset = get(handle, OFFSET) * UNIT;
+    invert_client(handle);
+    set(handle, GENERATION, 0);
+    set(handle, OFFSET, 0);
+    set(handle, CHECK, 0);
+    return true;
 }
 
 static CUresult refuse(const char *why) {
@@ -133,7 +142,7 @@ CUresult cuplug_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
         if (!cuplug_backend_share((int)record.backend, &record))
             return CUDA_ERROR_INVALID_VALUE; /* its context ended just now */
         if (!encode(&handle, base - segment, record.sequence))
-            return refuse("this driver uses all of the handle");
+            return refuse("this driver's handles have no room for a block's place");
     }
     *pHandle = handle;
     return CUDA_SUCCESS;

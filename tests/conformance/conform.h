@@ -94,8 +94,8 @@ bool keeps(const char *p, int value, size_t size);        /* after all that, at 
 
 /* --- work --- */
 
-void occupy(cudaStream_t on, int ms); /* a kernel that runs so long */
-/* A kernel that runs until waited() is asked whether the call before it returned only when the work was over. */
+void occupy(cudaStream_t on, int ms); /* a host function that runs so long */
+/* A host function that runs until waited() is asked whether the call before it returned only when the work was over. */
 void busy(cudaStream_t on);
 const char *waited(void);
 bool unsure(void); /* the first time after it said yes: a loaded machine may let any call take so long, so look once more */

@@ -4,6 +4,8 @@
  */
 #include "conform.h"
 
+#include <pthread.h>
+
 #define SIZE (40 * MIB) /* so large that an allocator would want it back at once */
 #define SMALL (64 * KIB)
 #define MS 60
@@ -209,12 +211,35 @@ static void say_intact(char *const copy[NEXT]) {
         drop(copy[i]);
 }
 
+static uint32_t *gate, turns;
+
+static void *open_gate(void *turn) {
+    sleep_ms(MS);
+    __atomic_store_n(gate, (uint32_t)(uintptr_t)turn, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* The stream stands still for MS, on the device itself. (Work that another device has waiting for a host function stays in the driver for so long, and that
+ * device's cudaFree does not wait for it: measured.) */
+static void stand_still(cudaStream_t stream) {
+    pthread_t thread;
+
+    if (!gate) {
+        NEED(cudaHostAlloc((void **)&gate, sizeof *gate, cudaHostAllocPortable));
+        *gate = 0;
+    }
+    NEED_CU(cuStreamWaitValue32(stream, (CUdeviceptr)gate, ++turns, CU_STREAM_WAIT_VALUE_GEQ));
+    if (pthread_create(&thread, NULL, open_gate, (void *)(uintptr_t)turns) != 0)
+        abort();
+    pthread_detach(thread);
+}
+
 /* Work of the owner's waits for the work on the block, so that the owner's cudaFree comes after it (for a bare wait, without work behind it, it does not
  * wait: measured); the next owner writes from anywhere. */
 static void recycled(int owner, int worker, int writer, int freer) {
     char *behind = on_device(owner, MALLOC, SMALL), *old = on_device(owner, MALLOC, SIZE), *copy[NEXT];
     on(worker);
-    occupy(side[worker].one, MS);
+    stand_still(side[worker].one);
     NEED(cudaMemsetAsync(old, 0x11, SIZE, side[worker].one));
     NEED(cudaEventRecord(side[worker].event, side[worker].one));
     on(owner);
@@ -243,7 +268,7 @@ static void recycled_in_order(int owner) {
     finish();
     on(owner);
     NEED(cudaMallocAsync((void **)&old, SIZE, side[owner].one));
-    occupy(side[owner].one, MS);
+    stand_still(side[owner].one);
     NEED(cudaMemsetAsync(old, 0x11, SIZE, side[owner].one));
     begin("stream-ordered block of device %d, next work of the other", owner);
     say_rt(cudaFreeAsync(old, side[owner].one));
@@ -265,7 +290,7 @@ static void freed_by_other(int owner, enum kind kind) {
     on(other);
     NEED(cudaMemset(from, 0x11, SIZE));
     finish();
-    occupy(side[other].one, MS);
+    stand_still(side[other].one);
     begin("%s of device %d freed in the order of the other's stream", kind_name[kind], owner);
     say_rt(cudaMemcpyPeerAsync(old, owner, from, other, SIZE, side[other].one));
     say_rt(cudaFreeAsync(old, side[other].one));
@@ -282,12 +307,27 @@ void group_two_order(void) {
     start_both();
     peers();
     for (int owner = 0; owner < 2; owner++)
-        for (int worker = 0; worker < 2; worker++)
-            for (int writer = 0; writer < 2; writer++)
-                for (int freer = 0; freer < 2; freer++)
-                    recycled(owner, worker, writer, freer);
-    for (int owner = 0; owner < 2; owner++) {
+        for (int writer = 0; writer < 2; writer++)
+            for (int freer = 0; freer < 2; freer++)
+                recycled(owner, owner, writer, freer);
+    for (int owner = 0; owner < 2; owner++)
         recycled_in_order(owner);
+}
+
+/* The other device uses the block before it is freed. */
+void group_two_peer_order(void) {
+    start_both();
+    peers();
+    for (int owner = 0; owner < 2; owner++)
+        for (int writer = 0; writer < 2; writer++)
+            for (int freer = 0; freer < 2; freer++)
+                recycled(owner, 1 - owner, writer, freer);
+}
+
+void group_two_peer_frees(void) {
+    start_both();
+    peers();
+    for (int owner = 0; owner < 2; owner++) {
         freed_by_other(owner, MALLOC);
         freed_by_other(owner, ASYNC);
     }

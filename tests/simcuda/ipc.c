@@ -14,18 +14,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAGIC 0x73696d63u
+#define MEMORY 0x5c000001u
+#define EVENT 0x5c0e0001u
 #define CLIENT 0xc1d00000u
-#define LARGE ((size_t)100 << 20)
+#define LARGE ((size_t)1 << 30)
 
-/* Both 64-byte handles. The last eight bytes are not looked at when a handle is opened. Zero on the real driver wherever they were looked at; not
- * here for large memory, so that whoever keeps something of its own in a handle has to look for room. */
+/* Both 64-byte handles. The fields are as wide as the real driver's; what it keeps in some is said behind. */
 struct wire {
-    uint32_t magic, event;
-    int32_t pid, fd, device, pad;
-    uint64_t offset, size, id;
-    uint32_t client, pad2; /* another client's is no handle at all */
-    uint64_t ignored;
+    uint64_t offset; /* an address */
+    uint32_t pid, zero;
+    uint64_t size, pages; /* of 4 KiB */
+    uint16_t device, fd, pad, ff00;
+    uint64_t id;
+    uint32_t client, what; /* another client's is no handle at all */
+    uint64_t large;        /* zero for small memory */
 };
 _Static_assert(sizeof(struct wire) == sizeof(CUipcMemHandle) && sizeof(struct wire) == sizeof(CUipcEventHandle), "64 bytes");
 
@@ -41,7 +43,7 @@ static struct import *imports;
 
 static int open_theirs(const struct wire *wire) {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", wire->pid, wire->fd);
+    snprintf(path, sizeof(path), "/proc/%u/fd/%u", wire->pid, wire->fd);
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
@@ -57,15 +59,17 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     if (r != CUDA_SUCCESS)
         return sim_unlock_return(r);
     struct sim_device *device = &sim.device[alloc->device];
-    struct wire wire = {.magic = MAGIC,
+    struct wire wire = {.what = MEMORY,
                         .client = CLIENT,
-                        .ignored = alloc->size >= LARGE ? ~(uint64_t)0 : 0,
-                        .pid = getpid(),
-                        .fd = device->memfd,
-                        .device = alloc->device,
+                        .pid = (uint32_t)getpid(),
+                        .fd = (uint16_t)device->memfd,
+                        .device = (uint16_t)alloc->device,
+                        .ff00 = 0xff00,
                         .offset = alloc->base - device->base,
                         .size = alloc->size,
-                        .id = alloc->id};
+                        .pages = alloc->size / 4096,
+                        .id = alloc->id,
+                        .large = alloc->size >= LARGE ? 0x5c0000010000000c : 0};
     memcpy(handle, &wire, sizeof(wire));
     alloc->exported = true;
     return sim_unlock_return(CUDA_SUCCESS);
@@ -93,12 +97,12 @@ static CUresult import_memory(const struct wire *wire, struct import **out) {
 CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags) {
     struct wire wire;
     memcpy(&wire, &handle, sizeof(wire));
-    if (!out || !(flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) || wire.magic != MAGIC || wire.event)
+    if (!out || !(flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) || wire.what != MEMORY)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     struct sim_ctx *ctx;
     CUresult r = sim_current(&ctx);
-    if (r == CUDA_SUCCESS && wire.pid == getpid())
+    if (r == CUDA_SUCCESS && wire.pid == (uint32_t)getpid())
         r = CUDA_ERROR_INVALID_CONTEXT;
     if (r == CUDA_SUCCESS && wire.client != CLIENT)
         r = CUDA_ERROR_INVALID_HANDLE;
@@ -107,7 +111,7 @@ CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsi
     if (r != CUDA_SUCCESS)
         return sim_unlock_return(r);
     struct import *import = imports;
-    while (import && memcmp(&import->wire, &wire, offsetof(struct wire, ignored)) != 0)
+    while (import && memcmp(&import->wire, &wire, sizeof(wire)) != 0)
         import = import->next;
     if (!import)
         r = import_memory(&wire, &import);
@@ -212,7 +216,7 @@ CUresult sim_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event_handle)
     struct sim_event *event = sim_event_check(event_handle);
     if (!event || !event->shared)
         return sim_unlock_return(event ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE);
-    struct wire wire = {.magic = MAGIC, .event = 1, .pid = getpid(), .fd = event->shared->fd};
+    struct wire wire = {.what = EVENT, .client = CLIENT, .pid = (uint32_t)getpid(), .fd = (uint16_t)event->shared->fd};
     memcpy(handle, &wire, sizeof(wire));
     return sim_unlock_return(CUDA_SUCCESS);
 }
@@ -220,9 +224,9 @@ CUresult sim_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event_handle)
 CUresult sim_cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
     struct wire wire;
     memcpy(&wire, &handle, sizeof(wire));
-    if (!out || wire.magic != MAGIC || !wire.event)
+    if (!out || wire.what != EVENT)
         return CUDA_ERROR_INVALID_VALUE;
-    if (wire.pid == getpid())
+    if (wire.pid == (uint32_t)getpid())
         return CUDA_ERROR_INVALID_CONTEXT;
     sim_lock();
     struct sim_ctx *ctx;

@@ -4,7 +4,7 @@
 
 #include "check.cuh"
 
-enum { ROUNDS = 100, FRESH = 8, WORDS = 1 << 18, BLOCKS = 64 };
+enum { ROUNDS = 100, FRESH = 40 /* MiB, more than an allocator takes at once */, WORDS = 1 << 18, BLOCKS = 64 };
 
 __global__ static void fill(uint32_t *words, uint32_t value, uint32_t hold) {
     if (hold)
@@ -51,12 +51,12 @@ static uint32_t *on_device_zero() {
     return memory;
 }
 
-// Enough blocks are taken after the free that the freed one is among them if it may be used again.
+// Blocks are taken after the free until the freed one is among them, or it may not be used again.
 static void recycle() {
     uint32_t *fresh[FRESH];
     cudaStream_t waits, slow, fast;
     cudaEvent_t done;
-    int wrong = 0, again = 0;
+    int wrong = 0, again = 0, taken;
     CHECK(cudaSetDevice(0));
     CHECK(cudaStreamCreateWithFlags(&waits, cudaStreamNonBlocking));
     uint32_t *behind = on_device_zero();
@@ -73,19 +73,18 @@ static void recycle() {
         CHECK(cudaStreamWaitEvent(waits, done, 0));
         fill<<<1, 256, 0, waits>>>(behind, round, 0); // for a bare wait, without work behind it, cudaFree does not wait
         CHECK(cudaFree(old));
-        for (int i = 0; i < FRESH; i++) {
-            fresh[i] = on_device_zero();
-            again += fresh[i] == old;
-        }
+        for (taken = 0; taken < FRESH && (taken == 0 || fresh[taken - 1] != old); taken++)
+            fresh[taken] = on_device_zero();
+        again += fresh[taken - 1] == old;
         CHECK(cudaSetDevice(1));
-        for (int i = 0; i < FRESH; i++)
+        for (int i = 0; i < taken; i++)
             fill<<<BLOCKS, 256, 0, fast>>>(fresh[i], 5000 + round + i, 0);
         CHECK(cudaStreamSynchronize(fast));
         CHECK(cudaStreamSynchronize(slow));
-        for (int i = 0; i < FRESH; i++)
+        for (int i = 0; i < taken; i++)
             wrong += wrong_words(fresh[i], 5000 + round + i);
         CHECK(cudaSetDevice(0));
-        for (int i = 0; i < FRESH; i++)
+        for (int i = 0; i < taken; i++)
             CHECK(cudaFree(fresh[i]));
     }
     CHECK(cudaFree(behind));
