@@ -28,3 +28,14 @@ load helpers/load
     count "$backend" "$backend" SIMCUDA_DEVICES=2 peer.static
   done
 }
+
+@test "a block that the other device still works on comes to its next owner after that work, and so it is passed on (C81)" {
+  # Lost otherwise: the next owner's data.
+  local backend
+  for backend in ${BACKENDS/direct /} "$ALLOCATORS/example.so"; do
+    with_shim "$backend" SIMCUDA_DEVICES=2 peer_order.shared
+    skip_if_said
+    assert_success
+    assert_equal "$backend: $(grep -c ': wrong bytes 0$' <<<"$output") of $(wc -l <<<"$output")" "$backend: 10 of 10"
+  done
+}

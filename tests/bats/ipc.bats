@@ -58,10 +58,10 @@ load helpers/load
   [[ $stderr == "cuplug: cuIpcGetMemHandle: refused: CUPLUG_IPC=refuse; "* ]]
 }
 
-@test "a handle opened in two contexts: what is closed in one stays open in the other" {
+@test "a handle opened in contexts of two devices: what is closed in one stays open in the other; a device's second context is refused as without cuplug" {
   local BACKENDS="direct pool arena"
-  assert_like_bare_driver ipc_corners.link contexts
-  [ "$CUPLUG_TEST_DRIVER" = gpu ] || assert_line "close in the second: 0" # the real driver's answer is its own
+  assert_like_bare_driver SIMCUDA_DEVICES=2 ipc_corners.link contexts
+  [ "$CUPLUG_TEST_DRIVER" = gpu ] || assert_line "the other's data: 7" # the real driver's answer is its own
 }
 
 @test "free=wait: the free of a shared block waits, too" {

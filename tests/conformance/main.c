@@ -74,8 +74,6 @@
     GROUP(two_peer_memory, "pair")                                                                                               \
     GROUP(two_waits, "pair")                                                                                                     \
     GROUP(two_order, "pair")                                                                                                     \
-    GROUP(two_peer_order, "pair")                                                                                                \
-    GROUP(two_peer_frees, "pair")                                                                                                \
     GROUP(sticky, "")
 
 #define GROUP(name, remarks) void group_##name(void);

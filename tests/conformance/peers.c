@@ -219,8 +219,7 @@ static void *open_gate(void *turn) {
     return NULL;
 }
 
-/* The stream stands still for MS, on the device itself. (Work that another device has waiting for a host function stays in the driver for so long, and that
- * device's cudaFree does not wait for it: measured.) */
+/* The stream stands still for MS, on the device itself. */
 static void stand_still(cudaStream_t stream) {
     pthread_t thread;
 
@@ -234,20 +233,14 @@ static void stand_still(cudaStream_t stream) {
     pthread_detach(thread);
 }
 
-/* Work of the owner's waits for the work on the block, so that the owner's cudaFree comes after it (for a bare wait, without work behind it, it does not
- * wait: measured); the next owner writes from anywhere. */
-static void recycled(int owner, int worker, int writer, int freer) {
-    char *behind = on_device(owner, MALLOC, SMALL), *old = on_device(owner, MALLOC, SIZE), *copy[NEXT];
-    on(worker);
-    stand_still(side[worker].one);
-    NEED(cudaMemsetAsync(old, 0x11, SIZE, side[worker].one));
-    NEED(cudaEventRecord(side[worker].event, side[worker].one));
-    on(owner);
-    NEED(cudaStreamWaitEvent(side[owner].two, side[worker].event, 0));
-    NEED(cudaMemsetAsync(behind, 0, SMALL, side[owner].two));
+/* The owner's own work on the block comes late, and the next owner writes from anywhere. (For the other device's, the driver's cudaFree does not wait;
+ * tests/programs/peer_order.c has that.) */
+static void recycled(int owner, int writer, int freer) {
+    char *old = on_device(owner, MALLOC, SIZE), *copy[NEXT];
+    stand_still(side[owner].one);
+    NEED(cudaMemsetAsync(old, 0x11, SIZE, side[owner].one));
     on(freer);
-    begin("block of device %d, work of device %d, freed with device %d current, next work of device %d", owner, worker, freer,
-          writer);
+    begin("block of device %d, its work, freed with device %d current, next work of device %d", owner, freer, writer);
     say_rt(cudaFree(old));
     for (size_t i = 0; i < NEXT; i++) {
         on(owner);
@@ -257,30 +250,6 @@ static void recycled(int owner, int worker, int writer, int freer) {
     }
     on(owner);
     say_intact(copy);
-    drop(behind);
-}
-
-/* The same in stream order: the next owner's stream passes the block on to the other device, which copies into it. */
-static void recycled_in_order(int owner) {
-    char *from = on_device(1 - owner, MALLOC, SIZE), *old, *next;
-    on(1 - owner);
-    NEED(cudaMemset(from, 0x33, SIZE));
-    finish();
-    on(owner);
-    NEED(cudaMallocAsync((void **)&old, SIZE, side[owner].one));
-    stand_still(side[owner].one);
-    NEED(cudaMemsetAsync(old, 0x11, SIZE, side[owner].one));
-    begin("stream-ordered block of device %d, next work of the other", owner);
-    say_rt(cudaFreeAsync(old, side[owner].one));
-    say_rt(cudaMallocAsync((void **)&next, SIZE, side[owner].two));
-    NEED(cudaEventRecord(side[owner].event, side[owner].two));
-    on(1 - owner);
-    NEED(cudaStreamWaitEvent(side[1 - owner].one, side[owner].event, 0));
-    say_rt(cudaMemcpyPeerAsync(next, owner, from, 1 - owner, SIZE, side[1 - owner].one));
-    say("new data intact: %s", yes_no(keeps(next, 0x33, SIZE)));
-    say_rt(cudaFree(next));
-    end();
-    drop(from);
 }
 
 /* Freed in the order of the other device's stream, whose work comes late. */
@@ -306,28 +275,10 @@ static void freed_by_other(int owner, enum kind kind) {
 void group_two_order(void) {
     start_both();
     peers();
-    for (int owner = 0; owner < 2; owner++)
-        for (int writer = 0; writer < 2; writer++)
-            for (int freer = 0; freer < 2; freer++)
-                recycled(owner, owner, writer, freer);
-    for (int owner = 0; owner < 2; owner++)
-        recycled_in_order(owner);
-}
-
-/* The other device uses the block before it is freed. */
-void group_two_peer_order(void) {
-    start_both();
-    peers();
-    for (int owner = 0; owner < 2; owner++)
-        for (int writer = 0; writer < 2; writer++)
-            for (int freer = 0; freer < 2; freer++)
-                recycled(owner, 1 - owner, writer, freer);
-}
-
-void group_two_peer_frees(void) {
-    start_both();
-    peers();
     for (int owner = 0; owner < 2; owner++) {
+        for (int writer = 0; writer < 2; writer++)
+            for (int freer = 0; freer < 2; freer++)
+                recycled(owner, writer, freer);
         freed_by_other(owner, MALLOC);
         freed_by_other(owner, ASYNC);
     }

@@ -36,6 +36,7 @@ struct import {
     struct sim_alloc *alloc;
     void *area;
     size_t bytes;
+    struct sim_ctx *ctx; /* one of each device may have it open */
     int opened;
     struct import *next;
 };
@@ -75,7 +76,7 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     return sim_unlock_return(CUDA_SUCCESS);
 }
 
-static CUresult import_memory(const struct wire *wire, struct import **out) {
+static CUresult import_memory(const struct wire *wire, struct sim_ctx *ctx, struct import **out) {
     size_t inside = wire->offset % SIM_PAGE;
     size_t bytes = (inside + wire->size + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
     int fd = open_theirs(wire);
@@ -86,7 +87,7 @@ static CUresult import_memory(const struct wire *wire, struct import **out) {
     if (area == MAP_FAILED)
         return CUDA_ERROR_MAP_FAILED;
     struct import *import = calloc(1, sizeof(*import));
-    *import = (struct import){.wire = *wire, .area = area, .bytes = bytes, .next = imports};
+    *import = (struct import){.wire = *wire, .area = area, .bytes = bytes, .ctx = ctx, .next = imports};
     import->alloc = sim_range_add((uintptr_t)area + inside, wire->size, SIM_IPC);
     import->alloc->device = wire->device;
     imports = import;
@@ -111,10 +112,12 @@ CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsi
     if (r != CUDA_SUCCESS)
         return sim_unlock_return(r);
     struct import *import = imports;
-    while (import && memcmp(&import->wire, &wire, sizeof(wire)) != 0)
+    while (import && (memcmp(&import->wire, &wire, sizeof(wire)) != 0 || import->ctx->device != ctx->device))
         import = import->next;
     if (!import)
-        r = import_memory(&wire, &import);
+        r = import_memory(&wire, ctx, &import);
+    else if (import->ctx != ctx)
+        r = CUDA_ERROR_INVALID_HANDLE;
     if (r == CUDA_SUCCESS) {
         import->opened++;
         *out = import->alloc->base;
