@@ -1,12 +1,13 @@
 # cuplug: `make demo` shows what it does, `make check` runs every test; both install what they miss (scripts/setup).
 #
 # Variables: CC, BUILD, CUDA_HOME, DEBUG=1 (assertions and the planted faults of CUPLUG_DEBUG_FAULT), WERROR=1,
-# SANITIZE=address|undefined|thread (each variant builds into its own folder).
+# SANITIZE=address|undefined|thread or several with commas (each variant builds into its own folder).
 
 SANITIZE ?=
 DEBUG    ?=
 WERROR   ?= $(CI)
-san_name  = $(patsubst address,asan,$(patsubst undefined,ubsan,$(patsubst thread,tsan,$1)))
+comma    := ,
+san_name  = $(subst address,asan,$(subst undefined,ubsan,$(subst thread,tsan,$(subst $(comma),-,$1))))
 variant  := $(if $(SANITIZE),/$(call san_name,$(SANITIZE)))$(if $(DEBUG),/debug)
 BUILD    ?= build$(variant)
 
@@ -75,14 +76,14 @@ check:
 	@$(MAKE) --no-print-directory -k $(checks); tests/count $(BUILD)/check
 
 # The same in every way that this machine can build it, which is what CI runs; one sum over all. The variants do not stop one another.
-sanitizers := address undefined thread
+sanitizers := address-undefined thread
 .PHONY: check-all check-sanitizers
 check-all:
 	@$(MAKE) --no-print-directory -k check-gcc check-clang $(addprefix check-,$(sanitizers)) check-aarch64; \
-	  tests/count build/check build/clang/check build/asan/check build/ubsan/check build/tsan/check
+	  tests/count build/check build/clang/check build/asan-ubsan/check build/tsan/check
 
 check-sanitizers:
-	@$(MAKE) --no-print-directory -k $(addprefix check-,$(sanitizers)); tests/count build/asan/check build/ubsan/check build/tsan/check
+	@$(MAKE) --no-print-directory -k $(addprefix check-,$(sanitizers)); tests/count build/asan-ubsan/check build/tsan/check
 
 .PHONY: check-gcc check-clang $(addprefix check-,$(sanitizers))
 check-gcc:
@@ -91,7 +92,7 @@ check-gcc:
 check-clang:
 	BACKENDS="direct pool" $(MAKE) --no-print-directory check WERROR=1 CC=clang BUILD=build/clang
 $(addprefix check-,$(sanitizers)): check-%:
-	$(MAKE) --no-print-directory check WERROR=1 CC=gcc SANITIZE=$* BUILD=build/$(call san_name,$*)
+	$(MAKE) --no-print-directory check WERROR=1 CC=gcc SANITIZE=$(subst -,$(comma),$*) BUILD=build/$(call san_name,$*)
 
 include $(wildcard tools/tools.mk tests/simcuda/simcuda.mk tests/tests.mk tests/conformance/conformance.mk tests/bench/bench.mk tests/unit/unit.mk tests/demo/demo.mk)
 
