@@ -16,12 +16,15 @@ struct sim_state sim = {
 };
 
 static pthread_key_t thread_key;
+static bool have_key; /* not in a program that took them all; its threads' streams stay */
 static struct sim_thread *threads; /* all of them: leak checkers do not look into every library's thread-local storage */
 static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 
 static void thread_gone(void *arg) {
     struct sim_thread *self = arg;
+    if (__atomic_load_n(&sim.forked, __ATOMIC_ACQUIRE)) /* a thread of the parent's may have held the locks */
+        return;
     sim_lock();
     for (int i = 0; i < sim.devices; i++)
         if (sim.device[i].primary) {
@@ -40,7 +43,7 @@ static void thread_gone(void *arg) {
 }
 
 static void make_key(void) {
-    pthread_key_create(&thread_key, thread_gone);
+    have_key = pthread_key_create(&thread_key, thread_gone) == 0;
 }
 
 struct sim_thread *sim_self(void) {
@@ -54,7 +57,8 @@ struct sim_thread *sim_self(void) {
         self->next = threads;
         threads = self;
         pthread_mutex_unlock(&threads_lock);
-        pthread_setspecific(thread_key, self);
+        if (have_key)
+            pthread_setspecific(thread_key, self);
     }
     return self;
 }
