@@ -29,16 +29,18 @@ const char *cuplug_stat_name(int number) {
 }
 
 int cuplug_get_stat(const char *name, int device, long long *value) {
-    const struct cuplug_stats *stats = device == -1 ? cuplug_stats_total() : cuplug_stats_device(device);
+    struct cuplug_stats stats;
 
     if (!name || !value)
         return -EINVAL;
-    if (!stats)
+    if (device == -1)
+        cuplug_stats_total(&stats);
+    else if (!cuplug_stats_device(device, &stats))
         return -ENODEV;
     for (int i = 0; i < CUPLUG_STAT_COUNT; i++) {
         if (strcmp(name, cuplug_stats_name(i)) != 0)
             continue;
-        *value = cuplug_stats_get(stats, (enum cuplug_counter)i);
+        *value = stats.value[i];
         return 0;
     }
     return -ENOENT;
@@ -47,7 +49,7 @@ int cuplug_get_stat(const char *name, int device, long long *value) {
 long long cuplug_trim(int device) {
     if (!at_work() || cuplug_exiting())
         return -EAGAIN;
-    if (!cuplug_stats_device(device))
+    if (device < 0 || device >= CUPLUG_STATS_DEVICES)
         return -ENODEV;
     if (cuplug_capturing())
         return -EBUSY;

@@ -250,18 +250,30 @@ CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result
  * in a library's call: that has entered the context, and to enter it again might wait for who ends it and waits for that call. */
 void cuplug_context_look(struct cuplug_context *context) {
     if (cuplug_self.depth)
-        return; /* the next free asks */
-    atomic_store_explicit(&context->unasked, 0, memory_order_relaxed);
+        return; /* another free asks */
     if (!cuplug_hooked || cuplug_exiting() || !cuplug_context_enter(context))
         return;
     if (cuplug_gate_enter()) {
         if (cuplug_context_push(context)) {
+            atomic_store_explicit(&context->unasked, 0, memory_order_relaxed);
             cuplug_context_answered(context, cuplug_real.cuStreamQuery(CU_STREAM_LEGACY));
             cuplug_context_pop();
         }
         cuplug_gate_leave();
     }
     cuplug_context_leave(context);
+}
+
+void cuplug_context_count_frees(struct cuplug_context *context, unsigned frees) {
+    if (frees && atomic_fetch_add_explicit(&context->unasked, frees, memory_order_relaxed) + frees >= 48) /* and 15 that a thread has not told */
+        cuplug_context_look(context);
+}
+
+void cuplug_context_thread_ends(struct cuplug_kept *kept) {
+    if (kept->freed_in)
+        atomic_fetch_add_explicit(&kept->freed_in->unasked, kept->unasked, memory_order_relaxed);
+    kept->freed_in = NULL;
+    kept->unasked = 0;
 }
 
 void cuplug_context_each(void (*visit)(struct cuplug_context *context, void *arg), void *arg) {

@@ -109,15 +109,29 @@ CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result
 
 void cuplug_context_look(struct cuplug_context *context);
 
-/* In a free that made no driver call: now and then asks the driver whether the context has faulted. The driver itself says so only to a call that
- * comes upon it: a free, a query, a wait (measured); an allocation, or a record of the context, succeeds until then. */
-static inline void cuplug_context_freed(struct cuplug_context *context) {
-    unsigned unasked = atomic_load_explicit(&context->unasked, memory_order_relaxed) + 1;
+/* So many more frees that made no driver call. Once there are about 64 since the driver was asked, it is: the driver itself says that the context has
+ * faulted only to a call that comes upon it, a free, a query, a wait (measured); an allocation, or a record of the context, succeeds until then. */
+void cuplug_context_count_frees(struct cuplug_context *context, unsigned frees);
 
-    atomic_store_explicit(&context->unasked, unasked, memory_order_relaxed); /* one that another thread counts meanwhile may be lost */
-    if (unasked >= 64)
-        cuplug_context_look(context);
+/* Such a free. Threads count for themselves, 16 at a time, so that they do not meet here. */
+static inline void cuplug_context_freed(struct cuplug_context *context) {
+    struct cuplug_kept *kept = cuplug_kept();
+
+    if (kept && kept->freed_in == context && kept->unasked < 15) {
+        kept->unasked++;
+        return;
+    }
+    if (kept && kept->freed_in)
+        cuplug_context_count_frees(kept->freed_in, kept->unasked);
+    if (kept) {
+        kept->freed_in = context;
+        kept->unasked = 0;
+    }
+    cuplug_context_count_frees(context, 1);
 }
+
+/* What the ending thread has not told yet. */
+void cuplug_context_thread_ends(struct cuplug_kept *kept);
 
 /* That error, CUDA_SUCCESS if none was met. Relaxed: it says nothing about other memory, and who misses it meets the error at the next call. */
 static inline CUresult cuplug_context_fault(const struct cuplug_context *context) {

@@ -13,8 +13,9 @@
 #include <string.h>
 
 static int chosen = CUPLUG_BACKEND_DIRECT; /* written by init, before the state is published */
-static _Atomic uint64_t sequence;
+static _Atomic uint64_t numbers; /* given out so far; to threads in blocks, so that they need not meet here */
 static _Atomic uint32_t thread_count;
+enum { NUMBERS_AT_ONCE = 1024 };
 
 /* By device: the stream-ordered memory. All relaxed: figures, and a choice that may come into force a little later. */
 enum { OWN_POOL = 1, SHARED_POOL = 2 };
@@ -136,18 +137,6 @@ void cuplug_core_pool_forget_high(CUdevice device, bool used) {
         atomic_store_explicit(&ordered[device].reserved_high, usage.reserved, memory_order_relaxed);
 }
 
-static void count_alloc(int backend, CUdevice device, size_t size) {
-    CUPLUG_COUNT(backend, device, allocations, 1);
-    CUPLUG_LEVEL(backend, device, live_blocks, 1);
-    CUPLUG_LEVEL(backend, device, live_bytes, (int64_t)size);
-}
-
-static void count_gone(const struct cuplug_record *record) {
-    CUPLUG_LEVEL(record->backend, record->device, live_blocks, -1);
-    CUPLUG_LEVEL(record->backend, record->device, live_bytes, -(int64_t)record->size);
-    count_ordered(record->backend, record->kind, record->device, -(int64_t)record->size);
-}
-
 /* What the driver handed out is reserved as well as live; the pool counts its segments instead. */
 static void count_reserved(int backend, CUdevice device, int64_t size) {
     if (backend == CUPLUG_BACKEND_DIRECT)
@@ -155,14 +144,16 @@ static void count_reserved(int backend, CUdevice device, int64_t size) {
 }
 
 static void count_free(const struct cuplug_record *record) {
-    CUPLUG_COUNT(record->backend, record->device, frees, 1);
-    count_gone(record);
+    cuplug_stats_freed(record->backend, (int)record->device, record->size);
+    count_ordered(record->backend, record->kind, (CUdevice)record->device, -(int64_t)record->size);
     count_reserved(record->backend, record->device, -(int64_t)record->size);
 }
 
 static void lose(const struct cuplug_record *record) {
     CUPLUG_COUNT(record->backend, record->device, lost_blocks, 1);
-    count_gone(record);
+    CUPLUG_LEVEL(record->backend, record->device, live_blocks, -1);
+    CUPLUG_LEVEL(record->backend, record->device, live_bytes, -(int64_t)record->size);
+    count_ordered(record->backend, record->kind, record->device, -(int64_t)record->size);
     count_reserved(record->backend, record->device, -(int64_t)record->size);
 }
 
@@ -174,6 +165,19 @@ static void forget_stale(CUdeviceptr pointer) {
         lose(&stale);
 }
 
+/* The number of a new allocation, which no other has or had. */
+static uint64_t new_number(void) {
+    struct cuplug_kept *kept = cuplug_kept();
+
+    if (!kept)
+        return atomic_fetch_add_explicit(&numbers, 1, memory_order_relaxed);
+    if (kept->next_number == kept->last_number) {
+        kept->next_number = atomic_fetch_add_explicit(&numbers, NUMBERS_AT_ONCE, memory_order_relaxed);
+        kept->last_number = kept->next_number + NUMBERS_AT_ONCE;
+    }
+    return kept->next_number++;
+}
+
 static bool enter(int backend, const struct cuplug_block *block, uint64_t stream_id) {
     struct cuplug_record record = {
         .size = block->size,
@@ -182,7 +186,7 @@ static bool enter(int backend, const struct cuplug_block *block, uint64_t stream
         .cookie = block->cookie,
         .context = block->context,
         .stream = stream_id,
-        .sequence = atomic_fetch_add_explicit(&sequence, 1, memory_order_relaxed),
+        .sequence = new_number(),
         .device = (uint64_t)block->device,
     };
     enum cuplug_entered entered;
@@ -191,7 +195,7 @@ static bool enter(int backend, const struct cuplug_block *block, uint64_t stream
         forget_stale(block->pointer);
     if (entered != CUPLUG_ENTERED)
         return false;
-    count_alloc(backend, block->device, block->size);
+    cuplug_stats_allocated(backend, block->device, block->size);
     count_ordered(backend, block->kind, block->device, (int64_t)block->size);
     count_reserved(backend, block->device, (int64_t)block->size);
     return true;

@@ -30,10 +30,11 @@ static const char *driver_path(void) {
 
 void cuplug_explain(void) {
     enum cuplug_state state = atomic_load_explicit(&cuplug_state, memory_order_acquire);
-    const struct cuplug_stats *total = cuplug_stats_total();
+    struct cuplug_stats total;
     const char *driver;
 
-    if (cuplug_stats_get(total, CUPLUG_STAT_allocations) || cuplug_stats_get(total, CUPLUG_STAT_failed) ||
+    cuplug_stats_total(&total);
+    if (total.value[CUPLUG_STAT_allocations] || total.value[CUPLUG_STAT_failed] ||
         (state == CUPLUG_UNKNOWN && !asked()))
         return;
     cuplug_init_options();

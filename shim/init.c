@@ -26,7 +26,6 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 extern int __cxa_atexit(void (*handler)(void *), void *argument, void *library);
 
 _Atomic enum cuplug_state cuplug_state = CUPLUG_UNKNOWN;
-__thread struct cuplug_thread cuplug_self __attribute__((tls_model("initial-exec")));
 
 bool cuplug_hooked;
 
@@ -40,6 +39,8 @@ static void after_fork_in_child(void) {
     init_lock = (struct cuplug_lock){0};
     cuplug_real_after_fork();
     cuplug_runtime_after_fork(cuplug_context_any());
+    cuplug_stats_after_fork();
+    cuplug_kept_after_fork(cuplug_context_any());
     if (cuplug_context_any()) {
         atomic_store(&cuplug_state, CUPLUG_OFF);
         return;

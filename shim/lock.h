@@ -2,13 +2,16 @@
  * lock.h: a four-byte lock on a futex. All zero is unlocked, so it needs no constructor and a forked child can reset it by assignment.
  *
  * Lock order (take only downwards; none is ever held across a driver call, a plugin call or a call of the loader):
- *   init > real > call sites > context list > captures > spare pools > pool of a context, plugin > plugin's put-off frees > shard of the live table
+ *   init > real > call sites > context list > captures > spare pools > pool of a context, plugin > plugin's put-off
+ *   frees > shard of the live table; last: the statistics, the list of threads, what only hands out objects
  */
 #ifndef CUPLUG_LOCK_H
 #define CUPLUG_LOCK_H
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,6 +35,18 @@ static inline void cuplug_lock(struct cuplug_lock *lock) {
     }
     while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0)
         syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+}
+
+/* Tries for a while (some milliseconds). False: somebody else holds it still. */
+static inline bool cuplug_lock_soon(struct cuplug_lock *lock) {
+    for (int tries = 0; tries < 1000; tries++) {
+        int seen = 0;
+
+        if (atomic_compare_exchange_strong_explicit(&lock->state, &seen, 1, memory_order_acquire, memory_order_relaxed))
+            return true;
+        sched_yield();
+    }
+    return false;
 }
 
 static inline void cuplug_unlock(struct cuplug_lock *lock) {

@@ -119,9 +119,9 @@ static void belong(struct note *note, int device) {
 
 static bool over_limit(int device, size_t size) {
     size_t limit = device >= 0 && device < CUPLUG_STATS_DEVICES ? atomic_load_explicit(&most[device], memory_order_relaxed) : 0;
-    size_t live = limit ? (size_t)cuplug_stats_get(cuplug_stats_device(device), CUPLUG_STAT_live_bytes) : 0;
+    struct cuplug_stats stats;
 
-    return limit && (size > limit || live > limit - size);
+    return limit && (size > limit || (cuplug_stats_device(device, &stats) && (size_t)stats.value[CUPLUG_STAT_live_bytes] > limit - size));
 }
 
 static void *allocate(size_t size, int device, CUstream stream, enum cuplug_kind kind) {
@@ -299,9 +299,11 @@ void cuplug_torch_init(int devices) {
 }
 
 void cuplug_torch_reset(void) {
+    struct cuplug_stats stats;
+
     for (int device = 0; device < CUPLUG_STATS_DEVICES; device++) {
         cuplug_torch_release_pool(device, (struct cuplug_torch_pool){0});
-        if (cuplug_stats_get(cuplug_stats_device(device), CUPLUG_STAT_reserved_bytes))
+        if (cuplug_stats_device(device, &stats) && stats.value[CUPLUG_STAT_reserved_bytes])
             cuplug_trim(device);
     }
 }

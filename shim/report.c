@@ -1,6 +1,6 @@
 /*
  * report.c: what the process did with device memory, when it ends: a summary on stderr (CUPLUG_REPORT) and a JSON file (CUPLUG_STATS). Makes no driver
- * call; takes no lock.
+ * call.
  */
 #include "stats.h"
 
@@ -39,30 +39,32 @@ static void put(struct text *text, const char *format, ...) {
 
 static void put_counters(struct text *text, const struct cuplug_stats *stats) {
     for (int i = 0; i < CUPLUG_STAT_COUNT; i++)
-        put(text, "%s\"%s\":%lld", i ? "," : "", cuplug_stats_name(i), (long long)cuplug_stats_get(stats, (enum cuplug_counter)i));
+        put(text, "%s\"%s\":%lld", i ? "," : "", cuplug_stats_name(i), (long long)stats->value[i]);
 }
 
 static void put_json(struct text *text) {
     const char *comma = "";
+    struct cuplug_stats stats;
 
     put(text, "{\"schema\":1,\"pid\":%ld,\"totals\":{", (long)getpid());
-    put_counters(text, cuplug_stats_total());
+    cuplug_stats_total(&stats);
+    put_counters(text, &stats);
     put(text, "},\"backends\":[");
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++) {
-        if (!cuplug_stats_used(cuplug_stats_backend(i)))
+        if (!cuplug_stats_backend(i, &stats) || !cuplug_stats_used(&stats))
             continue;
         put(text, "%s{\"name\":\"%s\",", comma, cuplug_backend(i)->name);
-        put_counters(text, cuplug_stats_backend(i));
+        put_counters(text, &stats);
         put(text, "}");
         comma = ",";
     }
     put(text, "],\"devices\":[");
     comma = "";
-    for (int i = 0; i < CUPLUG_STATS_DEVICES; i++) {
-        if (!cuplug_stats_used(cuplug_stats_device(i)))
+    for (int i = 0; cuplug_stats_device(i, &stats); i++) {
+        if (!cuplug_stats_used(&stats))
             continue;
         put(text, "%s{\"device\":%d,", comma, i);
-        put_counters(text, cuplug_stats_device(i));
+        put_counters(text, &stats);
         put(text, "}");
         comma = ",";
     }
@@ -115,7 +117,7 @@ static double mib(int64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-#define VALUE(stats, field) ((long long)cuplug_stats_get(stats, CUPLUG_STAT_##field))
+#define VALUE(stats, field) ((long long)(stats)->value[CUPLUG_STAT_##field])
 
 static void put_line(struct text *text, const char *name, const struct cuplug_stats *stats) {
     put(text, "cuplug: %-8s %10lld %10lld %8lld %10.1f %10.1f %11lld %8lld\n", name, VALUE(stats, allocations), VALUE(stats, frees),
@@ -130,25 +132,32 @@ static void put_passed(struct text *text, const char *how, long long bytes, long
 }
 
 static void put_summary(struct text *text) {
+    struct cuplug_stats stats;
+
     put(text, "cuplug: device memory of %s (pid %ld), MiB\n", program_invocation_short_name, (long)getpid());
     put(text, "cuplug: %-8s %10s %10s %8s %10s %10s %11s %8s\n", "backend", "allocs", "frees", "live", "peak live", "peak resvd", "driver calls",
         "fences");
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (cuplug_stats_used(cuplug_stats_backend(i)))
-            put_line(text, cuplug_backend(i)->name, cuplug_stats_backend(i));
-    put_line(text, "total", cuplug_stats_total());
-    if (VALUE(cuplug_stats_total(), failed))
-        put(text, "cuplug: %lld allocations failed\n", VALUE(cuplug_stats_total(), failed));
-    put_passed(text, "via VMM", VALUE(cuplug_stats_total(), vmm_bytes), VALUE(cuplug_stats_total(), vmm_allocs));
-    put_passed(text, "in CUDA arrays", VALUE(cuplug_stats_total(), array_bytes), VALUE(cuplug_stats_total(), array_allocs));
-    if (VALUE(cuplug_stats_total(), lost_blocks))
-        put(text, "cuplug: %lld allocations were lost with their context\n", VALUE(cuplug_stats_total(), lost_blocks));
+        if (cuplug_stats_backend(i, &stats) && cuplug_stats_used(&stats))
+            put_line(text, cuplug_backend(i)->name, &stats);
+    cuplug_stats_total(&stats);
+    put_line(text, "total", &stats);
+    if (VALUE(&stats, failed))
+        put(text, "cuplug: %lld allocations failed\n", VALUE(&stats, failed));
+    put_passed(text, "via VMM", VALUE(&stats, vmm_bytes), VALUE(&stats, vmm_allocs));
+    put_passed(text, "in CUDA arrays", VALUE(&stats, array_bytes), VALUE(&stats, array_allocs));
+    if (VALUE(&stats, lost_blocks))
+        put(text, "cuplug: %lld allocations were lost with their context\n", VALUE(&stats, lost_blocks));
 }
 
 void cuplug_report_write(void) {
     struct text text = {.room = 256 << 10};
+    struct cuplug_stats stats;
 
-    if ((!cuplug_context_any() && !cuplug_stats_used(cuplug_stats_total())) || (!cuplug_options.report && !cuplug_options.stats))
+    if (!cuplug_options.report && !cuplug_options.stats)
+        return;
+    cuplug_stats_total(&stats);
+    if (!cuplug_context_any() && !cuplug_stats_used(&stats))
         return;
     text.bytes = cuplug_pages_map(text.room);
     if (!text.bytes)

@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum cuplug_counter {
@@ -19,9 +20,22 @@ enum cuplug_counter {
 
 enum { CUPLUG_STATS_BACKENDS = 8, CUPLUG_STATS_DEVICES = 64 };
 
+/* Figures at one moment. */
 struct cuplug_stats {
-    _Atomic int64_t value[CUPLUG_STAT_COUNT]; /* relaxed: figures, not synchronisation */
+    int64_t value[CUPLUG_STAT_COUNT];
 };
+
+/* What one thread has counted of one backend and device and not settled yet. Only the thread writes. */
+struct cuplug_tally {
+    _Atomic int backend, device;
+    _Atomic int64_t allocations, frees;
+    struct cuplug_tally_level {
+        _Atomic int64_t now, high; /* the change since it was settled, and the most that it was */
+    } blocks, bytes;
+};
+
+/* Settles what the calling thread has counted. */
+void cuplug_stats_settle(struct cuplug_tally *tally);
 
 /* Adds to a counter of backend and device and of the total. */
 void cuplug_stats_count(int backend, int device, enum cuplug_counter counter, int64_t by);
@@ -31,16 +45,20 @@ void cuplug_stats_count(int backend, int device, enum cuplug_counter counter, in
 void cuplug_stats_level(int backend, int device, enum cuplug_counter level, int64_t by);
 #define CUPLUG_LEVEL(backend, device, field, by) cuplug_stats_level(backend, device, CUPLUG_STAT_##field, by)
 
-/* For the report. */
-const struct cuplug_stats *cuplug_stats_total(void);
-const struct cuplug_stats *cuplug_stats_backend(int backend); /* NULL past the last */
-const struct cuplug_stats *cuplug_stats_device(int device);
+/* The common events, which each thread keeps for itself for a while (see stats.c): counter, live_blocks and live_bytes of an allocation that succeeded, and of
+ * its free. */
+void cuplug_stats_allocated(int backend, int device, size_t size);
+void cuplug_stats_freed(int backend, int device, size_t size);
+
+/* The figures now; of a backend or device, false past the last. */
+void cuplug_stats_total(struct cuplug_stats *stats);
+bool cuplug_stats_backend(int backend, struct cuplug_stats *stats);
+bool cuplug_stats_device(int device, struct cuplug_stats *stats);
 const char *cuplug_stats_name(int counter); /* as in the JSON; NULL past the last */
 bool cuplug_stats_used(const struct cuplug_stats *stats); /* anything counted? */
 
-static inline int64_t cuplug_stats_get(const struct cuplug_stats *stats, enum cuplug_counter counter) {
-    return atomic_load_explicit(&stats->value[counter], memory_order_relaxed);
-}
+/* In a forked child: the lock is free, whoever held it. */
+void cuplug_stats_after_fork(void);
 
 /* Writes the summary (CUPLUG_REPORT) and the JSON file (CUPLUG_STATS) if asked for and if the process used CUDA memory. */
 void cuplug_report_write(void);

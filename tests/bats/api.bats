@@ -24,6 +24,16 @@ pending error: cudaSuccess"
   done
 }
 
+@test "the figures are exact while threads are alive that have just counted, and at the end" {
+  # Lost otherwise: a program's own limits and metrics, by what each thread has not told yet.
+  local backend
+  for backend in direct pool; do
+    count "$backend" "$backend" thread_blocks.shared counted
+    assert_line "allocations 808, frees 404, live blocks 404, live bytes 404000"
+    assert_line "a peak of all that is live: yes"
+  done
+}
+
 @test "an arena keeps its memory when it is trimmed; direct has nothing to give" {
   local backend
   for backend in arena:size=64M direct; do

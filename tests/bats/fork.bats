@@ -36,6 +36,11 @@ driver loaded in the parent: no"
 parent's data: wrong bytes 0" fork_after.shared $forks
 }
 
+@test "a child whose thread ends as threads do ends, while threads of the parent allocate" {
+  # Lost otherwise: the child, which hangs in a lock that some thread of the parent held.
+  assert_says "children that ended: 100" thread_blocks.shared forked
+}
+
 @test "children that end by exit, _exit, quick_exit and exec make no driver call, and the parent alone reports (C98)" {
   # Lost otherwise: the parent's work, when a child's exit takes its device down; a report that is not the parent's.
   local backend log=$BATS_TEST_TMPDIR/log expected
