@@ -298,9 +298,7 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
     struct cuplug_record record;
     struct cuplug_block block;
 
-    if (fast && (!cuplug_live_find(pointer, &record) || record.backend == CUPLUG_BACKEND_DIRECT))
-        return CUPLUG_NOT_OURS;
-    if (!cuplug_live_remove(pointer, &record)) {
+    if (!(fast ? cuplug_live_remove_unless(pointer, CUPLUG_BACKEND_DIRECT, &record) : cuplug_live_remove(pointer, &record))) {
         if (fast || !cuplug_core_owned(pointer))
             return CUPLUG_NOT_OURS;
         *result = refusal(); /* the driver would free the whole segment */

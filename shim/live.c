@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { SHARDS = 256, FIRST_CAPACITY = 64, DOUBLE_BELOW = 4096 };
+enum { SHARDS = 2048, FIRST_CAPACITY = 32, DOUBLE_BELOW = 256, REGION_BITS = 18 };
 
 struct shard {
     struct cuplug_lock lock;
@@ -27,8 +27,9 @@ static uint64_t hash(uint64_t pointer) {
     return h ^ h >> 32;
 }
 
-static struct shard *shard_of(uint64_t h) {
-    return &shards[h & (SHARDS - 1)];
+/* A region of memory has one shard: threads that allocate apart from each other need not meet in the table. */
+static struct shard *shard_of(uint64_t pointer) {
+    return &shards[hash(pointer >> REGION_BITS) & (SHARDS - 1)];
 }
 
 /* Where `h` would like to be: the high half scaled to the capacity. */
@@ -115,7 +116,7 @@ static void erase(struct shard *shard, uint32_t i) {
 
 enum cuplug_entered cuplug_live_insert(uint64_t pointer, const struct cuplug_record *record) {
     uint64_t h = hash(pointer);
-    struct shard *shard = shard_of(h);
+    struct shard *shard = shard_of(pointer);
     enum cuplug_entered entered = CUPLUG_NO_MEMORY;
     uint32_t slot;
 
@@ -136,19 +137,22 @@ out:
     return entered;
 }
 
-static bool look(uint64_t pointer, struct cuplug_record *record, bool remove) {
+enum { KEEP = -2, REMOVE = -1 };
+
+/* `spare`: KEEP, REMOVE, or the backend whose records alone stay and count as not there. */
+static inline bool look(uint64_t pointer, struct cuplug_record *record, int spare) {
     uint64_t h = hash(pointer);
-    struct shard *shard = shard_of(h);
+    struct shard *shard = shard_of(pointer);
     bool found = false;
 
     cuplug_lock(&shard->lock);
     if (shard->count && pointer) {
         uint32_t slot = probe(shard, pointer, h);
 
-        found = shard->keys[slot] == pointer;
+        found = shard->keys[slot] == pointer && (spare < 0 || (int)shard->records[slot].backend != spare);
         if (found) {
             *record = shard->records[slot];
-            if (remove)
+            if (spare != KEEP)
                 erase(shard, slot);
         }
     }
@@ -157,16 +161,20 @@ static bool look(uint64_t pointer, struct cuplug_record *record, bool remove) {
 }
 
 bool cuplug_live_remove(uint64_t pointer, struct cuplug_record *record) {
-    return look(pointer, record, true);
+    return look(pointer, record, REMOVE);
+}
+
+bool cuplug_live_remove_unless(uint64_t pointer, int backend, struct cuplug_record *record) {
+    return look(pointer, record, backend);
 }
 
 bool cuplug_live_find(uint64_t pointer, struct cuplug_record *record) {
-    return look(pointer, record, false);
+    return look(pointer, record, KEEP);
 }
 
 void cuplug_live_mark(uint64_t pointer, bool sync_memops) {
     uint64_t h = hash(pointer);
-    struct shard *shard = shard_of(h);
+    struct shard *shard = shard_of(pointer);
 
     cuplug_lock(&shard->lock);
     if (shard->count) {

@@ -21,7 +21,7 @@ struct cuplug_record {
     void *cookie; /* the backend's own */
     struct cuplug_context *context;
     uint64_t stream;        /* identity of the stream it was allocated on, 0 if none */
-    uint64_t sequence : 56; /* n-th allocation of the process */
+    uint64_t sequence : 56; /* its number: no other allocation of the process has or had it */
     uint64_t device : 7;
     uint64_t sync_memops : 1; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as the program set it */
 };
@@ -34,6 +34,9 @@ enum cuplug_entered cuplug_live_insert(uint64_t pointer, const struct cuplug_rec
 
 /* Takes the record of `pointer` out, into *record. False if there is none. */
 bool cuplug_live_remove(uint64_t pointer, struct cuplug_record *record);
+
+/* … unless it is this backend's. */
+bool cuplug_live_remove_unless(uint64_t pointer, int backend, struct cuplug_record *record);
 
 /* Copies the record of `pointer`. */
 bool cuplug_live_find(uint64_t pointer, struct cuplug_record *record);
