@@ -32,7 +32,11 @@ LDFLAGS  += $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
 shim_sources := $(wildcard shim/*.c backends/*.c config/*.c) $(wildcard shim/*.S)
 shim_objects := $(patsubst %,$(BUILD)/obj/%.o,$(basename $(shim_sources)))
-shim_cflags  := -D__CUDA_API_VERSION_INTERNAL -fPIC -fvisibility=hidden -ftls-model=initial-exec -fasynchronous-unwind-tables
+# The common allocation goes through half a dozen files: compiled as one program it takes fewer instructions. With gcc, where the linker can do it; the
+# objects that clang makes so are for its own tools only.
+lto := $(if $(SANITIZE)$(DEBUG),,$(shell $(CC) -dM -E -x c /dev/null 2>/dev/null | grep -q __clang__ || \
+  { echo 'int x;' | $(CC) -flto=auto -fPIC -shared -x c - -o /dev/null 2>/dev/null && echo -flto=auto; }))
+shim_cflags  := $(lto) -D__CUDA_API_VERSION_INTERNAL -fPIC -fvisibility=hidden -ftls-model=initial-exec -fasynchronous-unwind-tables
 
 $(V).SILENT: # make V=1 shows the commands
 
@@ -42,7 +46,7 @@ all: lib headers
 lib: $(BUILD)/libcuplug.so
 
 $(BUILD)/libcuplug.so: $(shim_objects) $(BUILD)/libcuplug.map
-	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcuplug.so -Wl,--version-script=$(BUILD)/libcuplug.map \
+	$(CC) $(CFLAGS) $(lto) $(LDFLAGS) -shared -Wl,-soname,libcuplug.so -Wl,--version-script=$(BUILD)/libcuplug.map \
 	  $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-z,now -Wl,-z,relro -Wl,-z,nodelete -Wl,-z,noexecstack -Wl,--as-needed -o $@ $(shim_objects)
 
 # What a plugin's author includes, as it is to be installed.

@@ -15,7 +15,7 @@ $(BUILD)/unit/cache_test: tests/unit/cache_test.c tests/unit/quiet_shim.h tests/
 $(BUILD)/unit/fence_test $(BUILD)/unit/capture_test $(BUILD)/unit/cache_test $(BUILD)/unit/plugin_index_test: CPPFLAGS += -D__CUDA_API_VERSION_INTERNAL
 $(unit_tests):
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) -lpthread -ldl
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(lto) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) -lpthread -ldl
 
 .PHONY: check-unit
 check-unit: $(unit_tests)
