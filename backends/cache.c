@@ -24,6 +24,20 @@ static bool completed_only(const struct cuplug_cache *cache) {
     return cache->policy->completed_only || cuplug_context_shared();
 }
 
+/* The class of what a thread may have itself for the request: small, synchronous, of no special alignment; else -1. */
+static int class_of(const struct cuplug_request *request) {
+    return request->kind == CUPLUG_SYNC && request->alignment <= CUPLUG_CACHE_GRAIN ? cuplug_cache_class(request->size) : -1;
+}
+
+/* Is an arena nearly full? The next allocation may then need just the bytes that are freed now, and must find a record that it can wait for. The lock
+ * is held. */
+static void note_room(struct cuplug_cache *cache) {
+    size_t ready = cache->heap.reserved - cache->live_bytes - cache->waiting.bytes;
+
+    if (cache->policy->keeps)
+        atomic_store_explicit(&cache->sparse, ready < cache->heap.reserved / 4, memory_order_relaxed);
+}
+
 /* Takes a block that may be used now. The lock is held. */
 static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct cuplug_request *request) {
     struct cuplug_heap_block *block = NULL;
@@ -40,10 +54,11 @@ static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct c
         block = cuplug_heap_take(&cache->heap, &cache->ready, request->size, request->alignment);
     if (block)
         cache->live_bytes += block->size;
+    note_room(cache);
     return block;
 }
 
-/* Counts an allocation that was taken. The lock is held. */
+/* Counts an allocation that was taken, as the program asked for it. The lock is held. */
 static void count_ordered(struct cuplug_cache *cache, const struct cuplug_request *request) {
     struct cuplug_ordered *ordered = &cache->ordered;
 
@@ -64,6 +79,8 @@ static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, cons
     block = take(cache, request);
     *crowded = cache->waiting.bytes > (cache->policy->patient ? 0 : slack(cache));
     cuplug_unlock(&cache->lock);
+    if (!block && class_of(request) >= 0)
+        block = cuplug_cache_thread_take(cache, request->context, class_of(request), false);
     return block;
 }
 
@@ -93,6 +110,7 @@ static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request 
 
     cuplug_lock(&cache->lock);
     added = cache->context == request->context && cuplug_heap_add(&cache->heap, &fresh, base, size);
+    cuplug_cache_thread_share(cache);
     *block = added ? cuplug_heap_take(&cache->heap, &fresh, request->size, request->alignment) : NULL;
     if (*block)
         cache->live_bytes += (*block)->size;
@@ -225,13 +243,11 @@ static bool wait_and_take(struct cuplug_cache *cache, const struct cuplug_reques
     return *block;
 }
 
-/* The one case where an allocation waits. First for what it can wait for without fear; then for all that frees have recorded; what no free recorded
- * yet only if even that does not do, since such a record also covers work submitted after the free. */
-static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+/* First for what it can wait for without fear; then for all that frees have recorded; what no free recorded yet only if even that does not do, since
+ * such a record also covers work submitted after the free. */
+static CUresult wait_for_memory(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     CUresult result;
 
-    if (cuplug_exiting() || hopeless(cache, request->context, request->size))
-        return CUDA_ERROR_OUT_OF_MEMORY;
     cuplug_lock(&cache->lock);
     cache->tight = true;
     cuplug_cache_release_kept(cache, true);
@@ -244,25 +260,49 @@ static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_re
     return result;
 }
 
-static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+/* The one case where an allocation waits. Meanwhile no thread keeps anything, so what is free is found. */
+static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool crowded;
+
+    if (cuplug_exiting())
+        return result;
+    atomic_fetch_add(&cache->wanted, 1); /* see usable() of cache_thread.c */
+    cuplug_cache_thread_collect(cache);
+    if ((*block = drain_and_take(cache, request, &crowded)))
+        result = CUDA_SUCCESS;
+    else if (!hopeless(cache, request->context, request->size))
+        result = wait_for_memory(cache, request, block);
+    atomic_fetch_sub(&cache->wanted, 1);
+    return result;
+}
+
+/* A block that is done, or that the device is told to wait for. */
+static bool reuse(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     bool crowded;
 
     cuplug_cache_poll(cache);
     if (cuplug_context_fault(request->context))
-        return cuplug_context_fault(request->context);
+        return false;
     *block = drain_and_take(cache, request, &crowded);
     if (*block)
-        return CUDA_SUCCESS;
+        return true;
     if (cuplug_debug_fault("record_in_alloc")) {
         crowded = cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
         cuplug_fence_allow(&cache->fence);
     }
-    if (crowded && !completed_only(cache) && cuplug_fence_wait(&cache->fence)) {
+    if (crowded && !completed_only(cache) && cuplug_fence_wait(&cache->fence))
         *block = drain_and_take(cache, request, &crowded);
-        if (*block)
-            return CUDA_SUCCESS;
-    }
-    return grow(cache, request, block);
+    return *block;
+}
+
+static CUresult miss(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+    if (reuse(cache, request, block))
+        return CUDA_SUCCESS;
+    cuplug_cache_thread_collect(cache); /* what threads keep is no reason to grow */
+    if (reuse(cache, request, block))
+        return CUDA_SUCCESS;
+    return cuplug_context_fault(request->context) ? cuplug_context_fault(request->context) : grow(cache, request, block);
 }
 
 /* No block is there for it: asks, waits, grows. Rather off a page than waited for, or not at all: nobody promised more than `alignment`. */
@@ -280,32 +320,66 @@ static CUresult search(struct cuplug_cache *cache, const struct cuplug_request *
     return result == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(cache, &wanted, block) : result;
 }
 
-CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block) {
-    struct cuplug_cache *cache = cuplug_cache_of(self, request->context);
+/* From what is everybody's and ready: as `wanted`, for the request; with more for the thread to keep. */
+static struct cuplug_heap_block *take_along(struct cuplug_cache *cache, const struct cuplug_request *request, const struct cuplug_request *wanted) {
+    int class = class_of(request);
+    struct cuplug_queue stock = {0};
+    struct cuplug_heap_block *block, *more;
+    size_t many;
+    struct cuplug_magazine *magazine = cuplug_cache_thread_open(cache, request->context, class, &many);
+
+    cuplug_lock(&cache->lock);
+    block = take(cache, wanted);
+    if (block)
+        count_ordered(cache, request);
+    while (block && stock.blocks < many && (more = take(cache, wanted)))
+        cuplug_queue_push(&stock, more);
+    cuplug_unlock(&cache->lock);
+    if (magazine)
+        cuplug_cache_thread_stock(magazine, class, &stock);
+    return block;
+}
+
+/* From what is everybody's. */
+static CUresult take_or_search(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     struct cuplug_request wanted = *request; /* in the heap's grain */
-    struct cuplug_heap_block *taken;
+    int class = cuplug_cache_class(request->size);
     CUresult result;
     size_t alignment;
 
-    if (!cache || request->size > SIZE_MAX / 2)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    wanted.size = cuplug_cache_round_up(request->size, CUPLUG_CACHE_GRAIN);
+    wanted.size = class >= 0 ? cuplug_cache_class_size(class) : cuplug_cache_round_up(request->size, CUPLUG_CACHE_GRAIN);
     if (wanted.alignment < CUPLUG_CACHE_GRAIN)
         wanted.alignment = CUPLUG_CACHE_GRAIN;
     alignment = wanted.alignment;
     if (wanted.size >= CUPLUG_CACHE_PAGE && wanted.alignment < CUPLUG_CACHE_PAGE) /* the driver's large allocations start a page */
         wanted.alignment = CUPLUG_CACHE_PAGE;
+    *block = take_along(cache, request, &wanted);
+    if (*block)
+        return CUDA_SUCCESS;
+    result = search(cache, &wanted, alignment, block);
+    if (result != CUDA_SUCCESS)
+        return result;
     cuplug_lock(&cache->lock);
-    taken = take(cache, &wanted);
-    if (!taken) {
-        cuplug_unlock(&cache->lock);
-        result = search(cache, &wanted, alignment, &taken);
-        if (result != CUDA_SUCCESS)
-            return result;
-        cuplug_lock(&cache->lock);
-    }
     count_ordered(cache, request);
     cuplug_unlock(&cache->lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block) {
+    struct cuplug_cache *cache = cuplug_cache_of(self, request->context);
+    int class = class_of(request);
+    struct cuplug_heap_block *taken = NULL;
+    CUresult result;
+
+    if (!cache || request->size > SIZE_MAX / 2)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (class >= 0)
+        taken = cuplug_cache_thread_take(cache, request->context, class, true);
+    if (!taken) {
+        result = take_or_search(cache, request, &taken);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
     block->pointer = taken->address;
     block->cookie = taken;
     return CUDA_SUCCESS;
@@ -317,9 +391,13 @@ void cuplug_cache_queue(struct cuplug_cache *cache, struct cuplug_heap_block *bl
     cuplug_queue_push(&cache->waiting, block);
 }
 
+bool cuplug_cache_record(struct cuplug_fence *fence, uint64_t mark) {
+    return !cuplug_debug_fault("record_in_alloc") && cuplug_fence_record(fence, mark);
+}
+
 /* Records for a debt that was due, of frees up to this mark. */
 static void record(struct cuplug_cache *cache, struct cuplug_fence *fence, struct cuplug_debt *debt, uint64_t mark) {
-    if (!cuplug_debug_fault("record_in_alloc") && cuplug_fence_record(fence, mark))
+    if (cuplug_cache_record(fence, mark))
         return;
     cuplug_lock(&cache->lock);
     debt->overdue = true;
@@ -339,7 +417,7 @@ static bool foreign_stream_done(struct cuplug_context *context, CUstream stream)
     return result == CUDA_SUCCESS;
 }
 
-/* In an arena that is nearly full the next allocation may need just these bytes, and must find a record that it can wait for. The lock is held. */
+/* See note_room(). The lock is held. */
 static bool needed_soon(const struct cuplug_cache *cache, size_t freed) {
     return cache->policy->keeps && cache->unrecorded.bytes + freed > (cache->heap.reserved - cache->live_bytes - cache->waiting.bytes) / 4;
 }
@@ -384,15 +462,33 @@ static bool still_must_wait(struct cuplug_cache *cache) {
     return answer;
 }
 
+/* Where what a thread kept went to everybody, it may be too much. */
+static void spilled(struct cuplug_cache *cache) {
+    bool wait;
+
+    cuplug_lock(&cache->lock);
+    wait = must_wait(cache);
+    cuplug_unlock(&cache->lock);
+    if (wait && !cuplug_capturing() && still_must_wait(cache))
+        cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
+}
+
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
     struct cuplug_cache *cache = cuplug_cache_there(self, block->context);
     struct cuplug_heap_block *freed = block->cookie;
     struct cuplug_cache_stream *stream = NULL;
-    bool due = false, wait = false, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
+    bool due = false, wait = false, more, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
     uint64_t mark = 0;
 
     if (!cache)
         return CUDA_SUCCESS;
+    if (release->kind == CUPLUG_SYNC && block->kind == CUPLUG_SYNC && !cache->policy->free_waits &&
+        cuplug_cache_thread_give(cache, block->context, freed, &more)) {
+        cuplug_fence_allow(&cache->fence);
+        if (more)
+            spilled(cache);
+        return CUDA_SUCCESS;
+    }
     if (release->kind == CUPLUG_ASYNC && release->context != block->context)
         idle = foreign_stream_done(release->context, release->stream);
     cuplug_lock(&cache->lock);

@@ -6,8 +6,8 @@
  * takes, in this order, the stream's own; a ready one; one that turns out to be done; new memory while little is waiting; one that the device is
  * told to wait for; new memory.
  *
- * Files: cache.c (allocation and free), cache_stream.c (stream-ordered blocks), cache_reclaim.c (asking, waiting, giving back), cache_share.c
- * (blocks that other processes may use), cache_context.c (what concerns contexts as a whole).
+ * Files: cache.c (allocation and free), cache_thread.c (what threads keep for themselves), cache_stream.c (stream-ordered blocks), cache_reclaim.c
+ * (asking, waiting, giving back), cache_share.c (blocks that other processes may use), cache_context.c (what concerns contexts as a whole).
  */
 #ifndef CUPLUG_CACHE_H
 #define CUPLUG_CACHE_H
@@ -45,7 +45,7 @@ struct cuplug_policy {
 /* What was freed since the last record. Whoever finds it due settles it, and makes it overdue again if its record fails. */
 struct cuplug_debt {
     size_t bytes, blocks;
-    bool overdue;
+    _Atomic bool overdue; /* the rest is its owner's; this is looked at without the lock, too */
 };
 
 /* Blocks freed in the order of one stream, which may be another context's; never freed itself, used again once the stream is dead and its blocks
@@ -69,12 +69,18 @@ struct cuplug_cache {
     struct cuplug_list ready;    /* free for any new work of the context */
     struct cuplug_queue kept[2]; /* freed, but perhaps still another process's: for long enough, or since `kept_since` */
     time_t kept_since;
+    _Atomic bool keeping;        /* there are any */
     struct cuplug_queue waiting; /* freed by cudaFree and the like, not yet passed by the fence */
     struct cuplug_fence fence;
     struct cuplug_debt unrecorded; /* waiting and not covered by a record */
     size_t live_bytes;
     struct cuplug_ordered ordered; /* as the program asked */
-    bool tight; /* memory was out once: record every free */
+    _Atomic bool tight;  /* memory was out once: record every free */
+    _Atomic bool sparse; /* policy->keeps: the next allocation may need what is freed now */
+    size_t magazines; /* threads that keep blocks */
+    _Atomic size_t share; /* how much each may */
+    _Atomic unsigned most_unrecorded; /* how many blocks of them without a record */
+    _Atomic int wanted;   /* allocations that are out of memory and look for it everywhere: now none may */
     _Atomic bool reserving; /* policy->keeps: a thread asks the driver for the one segment */
     struct cuplug_cache_stream *streams;
     struct cuplug_slab stream_slab;
@@ -93,6 +99,8 @@ size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *con
 void cuplug_cache_context_shared(void *self, struct cuplug_context *context);
 void cuplug_cache_context_lost(void *self, struct cuplug_context *context);
 void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, CUstream stream, uint64_t id);
+struct cuplug_kept;
+void cuplug_cache_thread_ends(struct cuplug_kept *kept);
 
 #define CUPLUG_CACHE_OPS                                                                                                                   \
     .alloc = cuplug_cache_alloc, .free = cuplug_cache_free, .owns = cuplug_cache_owns, .available = cuplug_cache_available,                \
@@ -119,6 +127,28 @@ bool cuplug_cache_stream_passed(const struct cuplug_cache *cache, const struct c
 static inline bool cuplug_cache_stream_foreign(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream) {
     return atomic_load_explicit(&stream->fence.context, memory_order_relaxed) != cache->context;
 }
+
+/* Small blocks have sizes of so many classes, so that they fit again: the smallest that holds `size` bytes (not 0), -1 for what is larger; and its
+ * size. */
+int cuplug_cache_class(size_t size);
+size_t cuplug_cache_class_size(int class);
+/* A block of the thread's own for an allocation of this class, NULL if it has none that may be used now. `ask`: the driver may be asked. */
+struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, struct cuplug_context *context, int class, bool ask);
+/* How many more blocks of this class the thread should take along from everybody's ready ones, so that it need not come for each, and its blocks lie
+ * together. If it is any, its magazine stays locked, before the cache, until it is given them, which have become live (or none). Else NULL. */
+struct cuplug_magazine *cuplug_cache_thread_open(struct cuplug_cache *cache, struct cuplug_context *context, int class, size_t *many);
+void cuplug_cache_thread_stock(struct cuplug_magazine *magazine, int class, const struct cuplug_queue *blocks);
+/* Frees a live block into the thread's own, recording if it is time. *more: others went to everybody for it. False if the thread cannot keep it. */
+bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context *context, struct cuplug_heap_block *freed, bool *more);
+/* All that threads keep goes to everybody; if the context has ended, to nobody. */
+void cuplug_cache_thread_collect(struct cuplug_cache *cache);
+/* How much each thread may keep is to be reckoned anew, as there is more or less memory, or more or fewer threads. The lock is held. */
+void cuplug_cache_thread_share(struct cuplug_cache *cache);
+/* Bytes that threads keep; to the cache they count as live. */
+size_t cuplug_cache_thread_bytes(struct cuplug_cache *cache);
+
+/* A record of the context up to this mark, in a free. */
+bool cuplug_cache_record(struct cuplug_fence *fence, uint64_t mark);
 
 /* Queues a block that earlier work of the whole context may still use. The lock is held. */
 void cuplug_cache_queue(struct cuplug_cache *cache, struct cuplug_heap_block *block);
@@ -154,6 +184,11 @@ static inline bool cuplug_cache_first(_Atomic uint64_t *told, CUdevice device) {
     return !(atomic_fetch_or(told, bit) & bit);
 }
 
+static inline void cuplug_cache_forgive(struct cuplug_debt *debt) {
+    debt->bytes = debt->blocks = 0;
+    atomic_store_explicit(&debt->overdue, false, memory_order_relaxed);
+}
+
 /* Adds a freed block to the debt. True if it is time to record (measured: a record this often costs a training step nothing); then the debt is
  * settled. */
 static inline bool cuplug_cache_owe(struct cuplug_debt *debt, size_t bytes, bool at_once) {
@@ -161,7 +196,7 @@ static inline bool cuplug_cache_owe(struct cuplug_debt *debt, size_t bytes, bool
     debt->blocks++;
     if (!at_once && !debt->overdue && debt->bytes < (16u << 20) && debt->blocks < 64)
         return false;
-    *debt = (struct cuplug_debt){0};
+    cuplug_cache_forgive(debt);
     return true;
 }
 

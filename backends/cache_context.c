@@ -39,6 +39,7 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
         cache->policy = policy;
     cache->ordered = (struct cuplug_ordered){0};
     cuplug_heap_init(&cache->heap);
+    cuplug_cache_thread_share(cache);
     cuplug_fence_init(&cache->fence, context, NULL, policy->backend);
     cuplug_unlock(&cache->lock);
     if (atomic_compare_exchange_strong(&context->cache[policy->backend], &none, cache))
@@ -111,6 +112,7 @@ static void add_idle(struct cuplug_context *context, void *arg) {
 
     if (!cache || context->device != question->device)
         return;
+    question->bytes += cuplug_cache_thread_bytes(cache); /* first: what goes to everybody meanwhile counts twice rather than not at all */
     cuplug_lock(&cache->lock);
     question->bytes += cache->heap.reserved - cache->live_bytes;
     cuplug_unlock(&cache->lock);
@@ -142,6 +144,7 @@ static void give_back(struct cuplug_context *context, void *arg) {
     cuplug_lock(&cache->lock);
     cuplug_cache_release_kept(cache, true);
     cuplug_unlock(&cache->lock);
+    cuplug_cache_thread_collect(cache);
     cuplug_fence_host_wait(&cache->fence, atomic_load(&cache->fence.allowed)); /* as its frees would have */
     cuplug_cache_poll(cache);
     cuplug_lock(&cache->lock);
@@ -180,8 +183,10 @@ static void record(struct cuplug_context *context, void *arg) {
     struct question *question = arg;
     struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
 
-    if (cache && context->device == question->device)
-        cuplug_cache_record_all(cache);
+    if (!cache || context->device != question->device)
+        return;
+    cuplug_cache_thread_collect(cache);
+    cuplug_cache_record_all(cache);
 }
 
 size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *context) {
@@ -222,14 +227,16 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
 
     if (!cache)
         return;
+    cuplug_cache_thread_collect(cache); /* their descriptors are given away below */
     cuplug_lock(&cache->lock);
     reserved = cache->heap.reserved;
     cuplug_heap_clear(&cache->heap);
     cache->ready = (struct cuplug_list){0};
     cache->waiting = cache->kept[0] = cache->kept[1] = (struct cuplug_queue){0};
-    cache->unrecorded = (struct cuplug_debt){0};
+    cuplug_cache_forgive(&cache->unrecorded);
     cache->live_bytes = 0;
-    cache->tight = false;
+    cache->tight = cache->sparse = cache->keeping = false;
+    cache->magazines = 0;
     for (struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next) {
         stream->list = (struct cuplug_list){.aged = true};
         stream->dead = true;

@@ -65,7 +65,7 @@ static struct cuplug_cache_stream *stream_of(struct cuplug_cache *cache, struct 
     /* A reused fence keeps counting, so an answer about its former stream cannot pass for one about this. */
     cuplug_fence_init(&stream->fence, context, handle, cache->policy->backend);
     stream->id = id;
-    stream->unrecorded = (struct cuplug_debt){0};
+    cuplug_cache_forgive(&stream->unrecorded);
     stream->dead = false;
     return stream;
 }

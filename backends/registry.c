@@ -51,6 +51,10 @@ bool cuplug_backend_share(int number, const struct cuplug_record *record) {
     return !caches(number) || cuplug_cache_share(selves[number], record->context, record->cookie);
 }
 
+void cuplug_backend_thread_ends(struct cuplug_kept *kept) {
+    cuplug_cache_thread_ends(kept);
+}
+
 int cuplug_backend_choose(const char *spec) {
     const char *options;
     size_t length;

@@ -37,6 +37,10 @@ bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cup
 struct cuplug_record;
 bool cuplug_backend_share(int number, const struct cuplug_record *record);
 
+/* The calling thread ends: what it kept for itself goes to others. */
+struct cuplug_kept;
+void cuplug_backend_thread_ends(struct cuplug_kept *kept);
+
 /* A plugin's own cuMemFree, in a call that must not wait for the device: made later (plugin_later.c). */
 CUresult cuplug_plugin_free_later(CUdeviceptr pointer);
 

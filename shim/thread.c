@@ -7,6 +7,8 @@
 #include "lock.h"
 #include "pages.h"
 
+#include "backends/registry.h"
+
 #include <pthread.h>
 
 __thread struct cuplug_thread cuplug_self __attribute__((tls_model("initial-exec")));
@@ -30,6 +32,7 @@ static void thread_ends(void *object) {
         return;
     cuplug_self.kept = NULL;
     cuplug_self.ended = true;
+    cuplug_backend_thread_ends(kept);
     cuplug_context_thread_ends(kept);
     cuplug_stats_settle(&kept->tally);
     cuplug_lock(&lock);

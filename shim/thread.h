@@ -14,6 +14,7 @@
 struct cuplug_context;
 struct cuplug_runtime;
 struct cuplug_kept;
+struct cuplug_magazine;
 
 enum cuplug_handoff { CUPLUG_HANDOFF_NONE, CUPLUG_HANDOFF_ALLOC, CUPLUG_HANDOFF_FREE };
 
@@ -41,6 +42,7 @@ extern __thread struct cuplug_thread cuplug_self __attribute__((tls_model("initi
 struct cuplug_kept {
     struct cuplug_tally tally;     /* stats.c */
     uint64_t next_number, last_number; /* of its allocations, taken from the process's in blocks (core.c) */
+    struct cuplug_magazine *_Atomic magazines; /* blocks for its next allocations (backends/cache_thread.c) */
     struct cuplug_context *freed_in; /* where it freed last … */
     unsigned unasked;                /* … so many times since it told the context (context.h) */
     struct cuplug_kept *next;      /* of all, in use or not */

@@ -104,3 +104,39 @@ waited for the kernel: no" SIMCUDA_MEMORY=40M memory_short.link stream
   local BACKENDS="direct pool managed $ALLOCATORS/example.so $ALLOCATORS/plain.so" # an arena is one context's
   assert_says "allocation: 0" SIMCUDA_MEMORY=100M memory_short.link context
 }
+
+@test "blocks that a thread keeps for itself are others' once it ends, and when another thread frees what it allocates" {
+  # Lost otherwise: memory, a little with every thread, or all of it in a pipeline.
+  local backend way
+  for way in ended remote; do
+    for backend in pool managed; do
+      count "$backend" "$backend" thread_blocks.shared "$way"
+      check_stats "totals.peak_reserved_bytes<=$((32 << 20))"
+    done
+  done
+}
+
+@test "a program that has taken every pthread key goes without, and its keys stay its own" {
+  # Lost otherwise: what the program keeps by its keys, or the blocks of every thread that ends.
+  needs_sim "a driver may need a key itself"
+  count pool pool thread_blocks.shared keys
+  check_stats "totals.peak_reserved_bytes<=$((32 << 20))"
+}
+
+@test "threads that free little and end do not each cost a driver call" {
+  # Lost otherwise: the speed of programs that start a thread for every task.
+  count pool pool thread_blocks.shared ended
+  check_stats "totals.fences<=400"
+}
+
+@test "blocks that an idle thread keeps are there for another's larger one" {
+  # Lost otherwise: the last megabytes, which nobody uses.
+  with_shim arena:size=64M thread_blocks.shared idle
+  assert_success
+  assert_output "the other 24 MiB: cudaSuccess"
+}
+
+@test "blocks that a thread keeps are not handed out once the device was reset" {
+  # Lost otherwise: data, written to memory that is no more, or that another thread has as well.
+  assert_says "bytes wrong after the reset: 0" thread_blocks.shared reset
+}

@@ -136,6 +136,14 @@ void cuplug_stats_level(int backend, int device, enum cuplug_counter level, int6
     (void)backend, (void)device, (void)level, (void)by;
 }
 
+static struct cuplug_kept kept;
+struct cuplug_kept *cuplug_kept_make(void) {
+    return cuplug_self.kept = &kept;
+}
+struct cuplug_kept *cuplug_kept_first(void) {
+    return &kept;
+}
+
 static const struct cuplug_backend_ops *ops;
 static void *self;
 static struct cuplug_block block[BLOCKS];

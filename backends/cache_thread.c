@@ -1,0 +1,433 @@
+/*
+ * cache_thread.c: small blocks that a thread freed and keeps, for its own next allocations: neither the cache's lock nor the heap is needed then. The fence's
+ * protocol is the same as everywhere: each block carries the mark of its free, and is handed out once a record above it has passed.
+ *
+ * A magazine belongs to one thread and serves one context at a time. Its lock is nearly always free: besides the thread only who needs memory, counts
+ * what is idle, or sees the context end takes it. Blocks go between a magazine and the cache under both locks, so whoever looks into one after the other
+ * finds them. Sizes come in classes, so that any block of a bin serves any request for it.
+ *
+ * All threads together keep about an eighth of what there is, or 32 MiB (not of an arena); each has an equal share, of 8 MiB at most.
+ */
+#include "cache.h"
+
+#include "shim/capture.h"
+#include "shim/thread.h"
+
+#define MIB ((size_t)1 << 20)
+
+enum { BINS = 72, SMALL_UNITS = 2048 /* 1 MiB in units of 512 bytes */, MOST_UNRECORDED = 64, LEAST_UNRECORDED = 8, MOST_PATIENCE = 64, MOST_AT_ONCE = 16 };
+
+static const size_t most_share = 8 * MIB, least_in_all = 32 * MIB, least_due = MIB;
+static const size_t bytes_at_once = 256 << 10;
+
+struct bin {
+    struct cuplug_queue freed;       /* by the thread, oldest first */
+    struct cuplug_heap_block *stock; /* taken along from everybody's ready ones, linked by `newer`; to be used first */
+};
+
+struct cuplug_magazine {
+    struct cuplug_lock lock;
+    struct cuplug_cache *cache;     /* written by the thread, under the lock; NULL: it serves nobody */
+    struct cuplug_context *context;
+    struct cuplug_magazine *next;   /* of the same thread */
+    size_t bytes;
+    struct cuplug_debt unrecorded;
+    uint64_t first_unrecorded;      /* the mark of the first of them */
+    unsigned patience, asked;       /* allocations that do without asking the driver again; how many the last time */
+    struct bin bin[BINS];
+} __attribute__((aligned(64)));
+
+static struct cuplug_lock slab_lock;
+static struct cuplug_slab slab = {.object_size = sizeof(struct cuplug_magazine)};
+
+/* Eight classes for each doubling, from 4 KiB on; below, every multiple of 512. So at most an eighth is added. */
+int cuplug_cache_class(size_t size) {
+    size_t units = (size + CUPLUG_CACHE_GRAIN - 1) / CUPLUG_CACHE_GRAIN;
+    int shift;
+
+    if (units <= 8)
+        return (int)units - 1;
+    if (units > SMALL_UNITS)
+        return -1;
+    shift = 60 - __builtin_clzl(units - 1);
+    return shift * 8 + (int)((units - 1) >> shift);
+}
+
+size_t cuplug_cache_class_size(int class) {
+    int shift = class < 16 ? 0 : class / 8 - 1;
+
+    return ((size_t)(class - shift * 8) + 1) * CUPLUG_CACHE_GRAIN << shift;
+}
+
+/* The bin whose requests a block of this size serves, -1: none. */
+static int bin_of(size_t size) {
+    int class = cuplug_cache_class(size);
+
+    return class >= 0 && cuplug_cache_class_size(class) > size ? class - 1 : class;
+}
+
+/* What leaves a magazine: freed and perhaps still in use, or ready. */
+struct leaving {
+    struct cuplug_queue freed, ready;
+};
+
+static struct cuplug_heap_block *drop_oldest(struct cuplug_magazine *magazine, struct bin *bin) {
+    struct cuplug_heap_block *block = bin->freed.oldest;
+
+    cuplug_queue_drop(&bin->freed, block);
+    magazine->bytes -= block->size;
+    return block;
+}
+
+static struct cuplug_heap_block *drop_stock(struct cuplug_magazine *magazine, struct bin *bin) {
+    struct cuplug_heap_block *block = bin->stock;
+
+    bin->stock = block->newer;
+    magazine->bytes -= block->size;
+    return block;
+}
+
+/* Takes everything out. The lock is held. */
+static void empty(struct cuplug_magazine *magazine, struct leaving *out) {
+    for (struct bin *bin = magazine->bin; magazine->bytes && bin < magazine->bin + BINS; bin++) {
+        while (bin->freed.oldest)
+            cuplug_queue_push(&out->freed, drop_oldest(magazine, bin));
+        while (bin->stock)
+            cuplug_queue_push(&out->ready, drop_stock(magazine, bin));
+    }
+    cuplug_cache_forgive(&magazine->unrecorded);
+}
+
+/* To everybody. What has passed is ready; what nobody recorded is owed by all. The cache's lock is held. */
+static void release(struct cuplug_cache *cache, struct leaving *blocks) {
+    struct cuplug_heap_block *block;
+
+    while ((block = blocks->ready.oldest)) {
+        cuplug_queue_drop(&blocks->ready, block);
+        cache->live_bytes -= block->size;
+        cuplug_heap_give(&cache->heap, &cache->ready, block);
+    }
+    while ((block = blocks->freed.oldest)) {
+        cuplug_queue_drop(&blocks->freed, block);
+        cache->live_bytes -= block->size;
+        if (cuplug_fence_passed(&cache->fence, block->mark)) {
+            cuplug_heap_give(&cache->heap, &cache->ready, block);
+            continue;
+        }
+        block->state = CUPLUG_BLOCK_WAITING;
+        cuplug_queue_push(&cache->waiting, block);
+        if (block->mark >= atomic_load(&cache->fence.recorded) && cuplug_cache_owe(&cache->unrecorded, block->size, false))
+            cache->unrecorded.overdue = true; /* the next free records, whoever's */
+    }
+}
+
+/* The same; if the context has ended, its blocks are no more. The magazine's lock is held. */
+static void leave(const struct cuplug_magazine *magazine, struct leaving *blocks) {
+    struct cuplug_cache *cache = magazine->cache;
+
+    if (!blocks->freed.oldest && !blocks->ready.oldest)
+        return;
+    cuplug_lock(&cache->lock);
+    if (cache->context == magazine->context && !cuplug_context_gone(magazine->context))
+        release(cache, blocks);
+    cuplug_unlock(&cache->lock);
+}
+
+/* An arena is not to be filled with what nobody recorded: an allocation of another size could not even wait for it. */
+void cuplug_cache_thread_share(struct cuplug_cache *cache) {
+    size_t threads = cache->magazines ? cache->magazines : 1, all = cache->heap.reserved / 8, share, blocks = MOST_UNRECORDED;
+
+    if (cache->policy->keeps)
+        blocks = blocks / threads > LEAST_UNRECORDED ? blocks / threads : LEAST_UNRECORDED;
+    else if (all < least_in_all)
+        all = least_in_all;
+    share = all / threads < most_share ? all / threads : most_share;
+    atomic_store_explicit(&cache->share, share, memory_order_relaxed);
+    atomic_store_explicit(&cache->most_unrecorded, (unsigned)blocks, memory_order_relaxed);
+}
+
+/* A magazine more, or less, serves the context. */
+static void count_magazine(struct cuplug_cache *cache, const struct cuplug_context *context, bool more) {
+    cuplug_lock(&cache->lock);
+    if (cache->context == context && !cuplug_context_gone(context)) {
+        cache->magazines += more ? 1 : -1;
+        cuplug_cache_thread_share(cache);
+    }
+    cuplug_unlock(&cache->lock);
+}
+
+static struct cuplug_magazine *first_of(struct cuplug_kept *kept) {
+    return atomic_load_explicit(&kept->magazines, memory_order_acquire);
+}
+
+/* The thread's next magazine that serves nobody, or whom no longer; a new one if need be. */
+static struct cuplug_magazine *free_magazine(struct cuplug_kept *kept) {
+    struct cuplug_magazine *magazine = first_of(kept);
+
+    while (magazine && magazine->context && !cuplug_context_gone(magazine->context))
+        magazine = magazine->next;
+    if (magazine)
+        return magazine;
+    cuplug_lock(&slab_lock);
+    magazine = cuplug_slab_take(&slab);
+    cuplug_unlock(&slab_lock);
+    if (magazine) {
+        magazine->next = first_of(kept);
+        atomic_store_explicit(&kept->magazines, magazine, memory_order_release);
+    }
+    return magazine;
+}
+
+/* Makes it serve this context. What it has are blocks of a context that ended: they are no more. */
+static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, struct cuplug_context *context) {
+    cuplug_lock(&magazine->lock);
+    magazine->cache = cache;
+    magazine->context = context;
+    for (int i = 0; i < BINS; i++)
+        magazine->bin[i] = (struct bin){0};
+    magazine->bytes = 0;
+    magazine->patience = magazine->asked = 0;
+    cuplug_cache_forgive(&magazine->unrecorded);
+    cuplug_unlock(&magazine->lock);
+    count_magazine(cache, context, true);
+}
+
+static struct cuplug_magazine *find_or_bind(struct cuplug_kept *kept, struct cuplug_cache *cache, struct cuplug_context *context) {
+    struct cuplug_magazine *magazine = first_of(kept);
+
+    while (magazine && (magazine->cache != cache || magazine->context != context))
+        magazine = magazine->next;
+    if (!magazine && (magazine = free_magazine(kept)))
+        bind(magazine, cache, context);
+    return magazine;
+}
+
+/* The thread's magazine for the context; NULL if it can have none. */
+static inline struct cuplug_magazine *mine(struct cuplug_cache *cache, struct cuplug_context *context) {
+    struct cuplug_kept *kept = cuplug_kept();
+    struct cuplug_magazine *first = kept ? first_of(kept) : NULL;
+
+    if (first && first->context == context && first->cache == cache)
+        return first;
+    return kept ? find_or_bind(kept, cache, context) : NULL;
+}
+
+static bool raised(const _Atomic bool *flag) {
+    return atomic_load_explicit(flag, memory_order_relaxed);
+}
+
+/* Not where memory is short: then every free records, and everything is everybody's. Whoever collects for want of memory raises `wanted` before and takes
+ * the lock of each magazine, so what is asked under that lock is true until it is released. */
+static bool usable(const struct cuplug_cache *cache) {
+    return !raised(&cache->tight) && !raised(&cache->sparse) && atomic_load_explicit(&cache->wanted, memory_order_relaxed) == 0;
+}
+
+/* Has a free more to see to: a record that failed, or blocks that other processes used? */
+static bool busy(const struct cuplug_cache *cache) {
+    return raised(&cache->keeping) || raised(&cache->unrecorded.overdue);
+}
+
+enum verdict { NOTHING, TAKEN, ASK };
+
+/* A block of the bin whose work is over. ASK: the driver may know that the oldest one's is. The lock is held. */
+static enum verdict look(struct cuplug_magazine *magazine, struct bin *bin, struct cuplug_heap_block **block) {
+    const struct cuplug_fence *fence = &magazine->cache->fence;
+    struct cuplug_heap_block *oldest = bin->freed.oldest;
+
+    if (bin->stock) {
+        *block = drop_stock(magazine, bin);
+        return TAKEN;
+    }
+    if (!oldest)
+        return NOTHING;
+    if (cuplug_fence_passed(fence, oldest->mark)) {
+        *block = drop_oldest(magazine, bin);
+        magazine->asked = 0;
+        return TAKEN;
+    }
+    if (magazine->patience) {
+        magazine->patience--;
+        return NOTHING;
+    }
+    return atomic_load_explicit(&fence->recorded, memory_order_relaxed) > oldest->mark ? ASK : NOTHING;
+}
+
+/* The device is still busy: each time twice as many allocations go on without asking. The lock is held. */
+static void be_patient(struct cuplug_magazine *magazine) {
+    magazine->asked = magazine->asked ? magazine->asked * 2 : 1;
+    if (magazine->asked > MOST_PATIENCE)
+        magazine->asked = MOST_PATIENCE;
+    magazine->patience = magazine->asked;
+}
+
+static struct cuplug_heap_block *ask_and_look(struct cuplug_magazine *magazine, struct bin *bin) {
+    struct cuplug_heap_block *block = NULL;
+
+    cuplug_fence_poll(&magazine->cache->fence);
+    cuplug_lock(&magazine->lock);
+    if (look(magazine, bin, &block) != TAKEN)
+        be_patient(magazine);
+    cuplug_unlock(&magazine->lock);
+    return block;
+}
+
+struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, struct cuplug_context *context, int class, bool ask) {
+    struct cuplug_magazine *magazine = usable(cache) ? mine(cache, context) : NULL;
+    struct cuplug_heap_block *block = NULL;
+    enum verdict verdict;
+
+    if (!magazine)
+        return NULL;
+    cuplug_lock(&magazine->lock);
+    verdict = look(magazine, &magazine->bin[class], &block);
+    cuplug_unlock(&magazine->lock);
+    return verdict == ASK && ask ? ask_and_look(magazine, &magazine->bin[class]) : block;
+}
+
+/* None while it has some of its own, that only wait for the device. The lock is held. */
+static size_t wants(const struct cuplug_magazine *magazine, int class) {
+    size_t share = atomic_load_explicit(&magazine->cache->share, memory_order_relaxed), many;
+
+    if (magazine->bin[class].stock || magazine->bin[class].freed.oldest || magazine->bytes + bytes_at_once > share)
+        return 0;
+    many = bytes_at_once / cuplug_cache_class_size(class);
+    return many > MOST_AT_ONCE ? MOST_AT_ONCE - 1 : many ? many - 1 : 0;
+}
+
+struct cuplug_magazine *cuplug_cache_thread_open(struct cuplug_cache *cache, struct cuplug_context *context, int class, size_t *many) {
+    struct cuplug_magazine *magazine = class >= 0 && usable(cache) ? mine(cache, context) : NULL;
+
+    *many = 0;
+    if (!magazine)
+        return NULL;
+    cuplug_lock(&magazine->lock);
+    if (usable(cache) && !cuplug_context_gone(context))
+        *many = wants(magazine, class);
+    if (*many)
+        return magazine;
+    cuplug_unlock(&magazine->lock);
+    return NULL;
+}
+
+void cuplug_cache_thread_stock(struct cuplug_magazine *magazine, int class, const struct cuplug_queue *blocks) {
+    magazine->bin[class].stock = blocks->oldest; /* linked by `newer` already; the lowest address first */
+    magazine->bytes += blocks->bytes;
+    cuplug_unlock(&magazine->lock);
+}
+
+/* Half of what was freed into the bin that has most. The lock is held. */
+static void overflow(struct cuplug_magazine *magazine, struct leaving *out) {
+    struct bin *most = magazine->bin;
+    size_t half;
+
+    for (int i = 1; i < BINS; i++)
+        if (magazine->bin[i].freed.bytes > most->freed.bytes)
+            most = &magazine->bin[i];
+    for (half = most->freed.bytes / 2; most->freed.bytes > half;)
+        cuplug_queue_push(&out->freed, drop_oldest(magazine, most));
+}
+
+/* Counts a freed block; true if this free is to record. Not where another thread's record covers the first of them: then the rest can wait for the next
+ * round, so that threads do not all record. Nor while one is on its way. The lock is held. */
+static bool owe(struct cuplug_magazine *magazine, const struct cuplug_heap_block *freed, size_t share) {
+    struct cuplug_debt *debt = &magazine->unrecorded;
+    struct cuplug_fence *fence = &magazine->cache->fence;
+    bool again = debt->overdue, covered;
+
+    if (!debt->blocks)
+        magazine->first_unrecorded = freed->mark;
+    debt->bytes += freed->size;
+    debt->blocks++;
+    if (!again && debt->bytes < (share / 2 > least_due ? share / 2 : least_due) &&
+        debt->blocks < atomic_load_explicit(&magazine->cache->most_unrecorded, memory_order_relaxed))
+        return false;
+    covered = !again && atomic_load_explicit(&fence->recorded, memory_order_relaxed) > magazine->first_unrecorded;
+    if (!covered && atomic_load_explicit(&fence->recording, memory_order_relaxed))
+        return false;
+    cuplug_cache_forgive(debt);
+    return !covered;
+}
+
+bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context *context, struct cuplug_heap_block *freed, bool *more) {
+    int class = freed->shared || !usable(cache) || busy(cache) ? -1 : bin_of(freed->size);
+    struct cuplug_magazine *magazine = class < 0 ? NULL : mine(cache, context);
+    size_t share = atomic_load_explicit(&cache->share, memory_order_relaxed);
+    struct leaving out = {0};
+    uint64_t mark;
+    bool due;
+
+    if (!magazine)
+        return false;
+    cuplug_lock(&magazine->lock);
+    if (!usable(cache) || cuplug_context_gone(context)) { /* it would be looked for in vain: magazines are emptied once */
+        cuplug_unlock(&magazine->lock);
+        return false;
+    }
+    mark = freed->mark = cuplug_fence_mark(&cache->fence);
+    cuplug_queue_push(&magazine->bin[class].freed, freed);
+    magazine->bytes += freed->size;
+    due = owe(magazine, freed, share);
+    if (magazine->bytes > share)
+        overflow(magazine, &out);
+    *more = out.freed.oldest != NULL;
+    leave(magazine, &out);
+    cuplug_unlock(&magazine->lock);
+    if (due && !cuplug_cache_record(&cache->fence, mark)) {
+        cuplug_lock(&magazine->lock);
+        magazine->unrecorded.overdue = true;
+        cuplug_unlock(&magazine->lock);
+    }
+    return true;
+}
+
+/* Calls `visit` for each magazine of the cache, its lock held. */
+static void each(struct cuplug_cache *cache, void (*visit)(struct cuplug_magazine *magazine, void *arg), void *arg) {
+    for (struct cuplug_kept *kept = cuplug_kept_first(); kept; kept = kept->next)
+        for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next) {
+            cuplug_lock(&magazine->lock);
+            if (magazine->cache == cache)
+                visit(magazine, arg);
+            cuplug_unlock(&magazine->lock);
+        }
+}
+
+static void collect(struct cuplug_magazine *magazine, void *unused) {
+    struct leaving out = {0};
+
+    (void)unused;
+    empty(magazine, &out);
+    leave(magazine, &out);
+}
+
+void cuplug_cache_thread_collect(struct cuplug_cache *cache) {
+    each(cache, collect, NULL);
+}
+
+static void add_bytes(struct cuplug_magazine *magazine, void *arg) {
+    *(size_t *)arg += magazine->bytes;
+}
+
+size_t cuplug_cache_thread_bytes(struct cuplug_cache *cache) {
+    size_t bytes = 0;
+
+    each(cache, add_bytes, &bytes);
+    return bytes;
+}
+
+void cuplug_cache_thread_ends(struct cuplug_kept *kept) {
+    for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next) {
+        struct cuplug_cache *cache = magazine->cache;
+        struct cuplug_context *context = magazine->context;
+        struct leaving out = {0};
+
+        if (!cache)
+            continue;
+        cuplug_lock(&magazine->lock);
+        empty(magazine, &out);
+        leave(magazine, &out);
+        magazine->cache = NULL;
+        magazine->context = NULL;
+        cuplug_unlock(&magazine->lock);
+        count_magazine(cache, context, false);
+    }
+}
