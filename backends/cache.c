@@ -463,7 +463,7 @@ static bool still_must_wait(struct cuplug_cache *cache) {
 }
 
 /* Where what a thread kept went to everybody, it may be too much. */
-static void spilled(struct cuplug_cache *cache) {
+static __attribute__((noinline)) void spilled(struct cuplug_cache *cache) {
     bool wait;
 
     cuplug_lock(&cache->lock);
@@ -473,28 +473,19 @@ static void spilled(struct cuplug_cache *cache) {
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
 }
 
-CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
-    struct cuplug_cache *cache = cuplug_cache_there(self, block->context);
+/* To everybody's. */
+static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, const struct cuplug_block *block, const struct cuplug_release *release) {
     struct cuplug_heap_block *freed = block->cookie;
     struct cuplug_cache_stream *stream = NULL;
-    bool due = false, wait = false, more, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
+    bool due = false, wait = false, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
     uint64_t mark = 0;
 
-    if (!cache)
-        return CUDA_SUCCESS;
-    if (release->kind == CUPLUG_SYNC && block->kind == CUPLUG_SYNC && !cache->policy->free_waits &&
-        cuplug_cache_thread_give(cache, block->context, freed, &more)) {
-        cuplug_fence_allow(&cache->fence);
-        if (more)
-            spilled(cache);
-        return CUDA_SUCCESS;
-    }
     if (release->kind == CUPLUG_ASYNC && release->context != block->context)
         idle = foreign_stream_done(release->context, release->stream);
     cuplug_lock(&cache->lock);
     if (cache->context != block->context || cuplug_context_gone(block->context)) { /* its context ended just now */
         cuplug_unlock(&cache->lock);
-        return CUDA_SUCCESS;
+        return;
     }
     cache->live_bytes -= freed->size;
     if (block->kind == CUPLUG_ASYNC)
@@ -530,5 +521,21 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
         cuplug_fence_allow(&cache->fence);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
+}
+
+CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
+    struct cuplug_cache *cache = cuplug_cache_there(self, block->context);
+    bool more;
+
+    if (!cache)
+        return CUDA_SUCCESS;
+    if (release->kind != CUPLUG_SYNC || block->kind != CUPLUG_SYNC || cache->policy->free_waits ||
+        !cuplug_cache_thread_give(cache, block->context, block->cookie, &more)) {
+        free_to_all(cache, block, release);
+        return CUDA_SUCCESS;
+    }
+    cuplug_fence_allow(&cache->fence);
+    if (more)
+        spilled(cache);
     return CUDA_SUCCESS;
 }

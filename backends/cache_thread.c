@@ -192,7 +192,7 @@ static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, s
     count_magazine(cache, context, true);
 }
 
-static struct cuplug_magazine *find_or_bind(struct cuplug_kept *kept, struct cuplug_cache *cache, struct cuplug_context *context) {
+static __attribute__((noinline)) struct cuplug_magazine *find_or_bind(struct cuplug_kept *kept, struct cuplug_cache *cache, struct cuplug_context *context) {
     struct cuplug_magazine *magazine = first_of(kept);
 
     while (magazine && (magazine->cache != cache || magazine->context != context))
@@ -260,7 +260,7 @@ static void be_patient(struct cuplug_magazine *magazine) {
     magazine->patience = magazine->asked;
 }
 
-static struct cuplug_heap_block *ask_and_look(struct cuplug_magazine *magazine, struct bin *bin) {
+static __attribute__((noinline)) struct cuplug_heap_block *ask_and_look(struct cuplug_magazine *magazine, struct bin *bin) {
     struct cuplug_heap_block *block = NULL;
 
     cuplug_fence_poll(&magazine->cache->fence);
@@ -315,16 +315,18 @@ void cuplug_cache_thread_stock(struct cuplug_magazine *magazine, int class, cons
     cuplug_unlock(&magazine->lock);
 }
 
-/* Half of what was freed into the bin that has most. The lock is held. */
-static void overflow(struct cuplug_magazine *magazine, struct leaving *out) {
+/* Half of what was freed into the bin that has most goes to everybody. The lock is held. */
+static __attribute__((noinline)) void overflow(struct cuplug_magazine *magazine) {
     struct bin *most = magazine->bin;
+    struct leaving out = {0};
     size_t half;
 
     for (int i = 1; i < BINS; i++)
         if (magazine->bin[i].freed.bytes > most->freed.bytes)
             most = &magazine->bin[i];
     for (half = most->freed.bytes / 2; most->freed.bytes > half;)
-        cuplug_queue_push(&out->freed, drop_oldest(magazine, most));
+        cuplug_queue_push(&out.freed, drop_oldest(magazine, most));
+    leave(magazine, &out);
 }
 
 /* Counts a freed block; true if this free is to record. Not where another thread's record covers the first of them: then the rest can wait for the next
@@ -349,10 +351,9 @@ static bool owe(struct cuplug_magazine *magazine, const struct cuplug_heap_block
 }
 
 bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context *context, struct cuplug_heap_block *freed, bool *more) {
-    int class = freed->shared || !usable(cache) || busy(cache) ? -1 : bin_of(freed->size);
+    int class = freed->shared || busy(cache) ? -1 : bin_of(freed->size);
     struct cuplug_magazine *magazine = class < 0 ? NULL : mine(cache, context);
     size_t share = atomic_load_explicit(&cache->share, memory_order_relaxed);
-    struct leaving out = {0};
     uint64_t mark;
     bool due;
 
@@ -367,10 +368,9 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context 
     cuplug_queue_push(&magazine->bin[class].freed, freed);
     magazine->bytes += freed->size;
     due = owe(magazine, freed, share);
-    if (magazine->bytes > share)
-        overflow(magazine, &out);
-    *more = out.freed.oldest != NULL;
-    leave(magazine, &out);
+    *more = magazine->bytes > share;
+    if (*more)
+        overflow(magazine);
     cuplug_unlock(&magazine->lock);
     if (due && !cuplug_cache_record(&cache->fence, mark)) {
         cuplug_lock(&magazine->lock);

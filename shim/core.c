@@ -158,7 +158,7 @@ static void lose(const struct cuplug_record *record) {
 }
 
 /* The allocation at this address was freed where we could not see, or it could not have been handed out again. */
-static void forget_stale(CUdeviceptr pointer) {
+static __attribute__((noinline, cold)) void forget_stale(CUdeviceptr pointer) {
     struct cuplug_record stale;
 
     if (cuplug_live_remove(pointer, &stale))

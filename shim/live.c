@@ -55,7 +55,7 @@ static bool full(const struct shard *shard) {
 }
 
 /* Gives the shard more room. The lock is held on entry and exit, but not while memory is mapped; the caller checks again. */
-static bool grow(struct shard *shard) {
+static __attribute__((noinline, cold)) bool grow(struct shard *shard) {
     uint32_t old_capacity = shard->capacity;
     uint32_t capacity = old_capacity == 0 ? FIRST_CAPACITY : old_capacity < DOUBLE_BELOW ? old_capacity * 2 : old_capacity + old_capacity / 8;
     struct shard old;

@@ -19,11 +19,10 @@ struct cuplug_lock {
     _Atomic int state; /* 0 free, 1 held, 2 held and somebody sleeps */
 };
 
-static inline void cuplug_lock(struct cuplug_lock *lock) {
-    int seen = 0;
+/* Out of line, as all that is rare on the way of an allocation: there it would cost registers. */
+static __attribute__((noinline, cold, unused)) void cuplug_lock_contended(struct cuplug_lock *lock) {
+    int seen;
 
-    if (atomic_compare_exchange_strong_explicit(&lock->state, &seen, 1, memory_order_acquire, memory_order_relaxed))
-        return;
     for (int spin = 0; spin < 100; spin++) {
         seen = 0;
         if (atomic_load_explicit(&lock->state, memory_order_relaxed) == 0 &&
@@ -35,6 +34,13 @@ static inline void cuplug_lock(struct cuplug_lock *lock) {
     }
     while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0)
         syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+}
+
+static inline void cuplug_lock(struct cuplug_lock *lock) {
+    int seen = 0;
+
+    if (!atomic_compare_exchange_strong_explicit(&lock->state, &seen, 1, memory_order_acquire, memory_order_relaxed))
+        cuplug_lock_contended(lock);
 }
 
 /* Tries for a while (some milliseconds). False: somebody else holds it still. */
@@ -49,9 +55,13 @@ static inline bool cuplug_lock_soon(struct cuplug_lock *lock) {
     return false;
 }
 
+static __attribute__((noinline, cold, unused)) void cuplug_lock_wake(struct cuplug_lock *lock) {
+    syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
 static inline void cuplug_unlock(struct cuplug_lock *lock) {
     if (atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2)
-        syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        cuplug_lock_wake(lock);
 }
 
 #endif

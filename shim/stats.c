@@ -123,7 +123,7 @@ void cuplug_stats_settle(struct cuplug_tally *tally) {
 }
 
 /* The tally is to count for another backend and device. */
-static void turn_to(struct cuplug_tally *tally, int backend, int device) {
+static __attribute__((noinline, cold)) void turn_to(struct cuplug_tally *tally, int backend, int device) {
     cuplug_lock(&lock);
     settle(tally);
     atomic_store_explicit(&tally->backend, backend, memory_order_relaxed);
@@ -143,14 +143,14 @@ static inline struct cuplug_tally *tally_of(int backend, int device) {
     return &kept->tally;
 }
 
-static void settle_locked(struct cuplug_tally *tally) {
+static __attribute__((noinline, cold)) void settle_locked(struct cuplug_tally *tally) {
     cuplug_lock(&lock);
     settle(tally);
     cuplug_unlock(&lock);
 }
 
 /* In a thread that keeps nothing. */
-static void count_at_once(int backend, int device, enum cuplug_counter counter, int64_t blocks, int64_t bytes) {
+static __attribute__((noinline, cold)) void count_at_once(int backend, int device, enum cuplug_counter counter, int64_t blocks, int64_t bytes) {
     cuplug_stats_count(backend, device, counter, 1);
     cuplug_stats_level(backend, device, CUPLUG_STAT_live_blocks, blocks);
     cuplug_stats_level(backend, device, CUPLUG_STAT_live_bytes, bytes);

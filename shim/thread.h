@@ -50,7 +50,7 @@ struct cuplug_kept {
 } __attribute__((aligned(64)));
 
 /* Makes one for the calling thread; NULL without memory, or when the thread is ending. */
-struct cuplug_kept *cuplug_kept_make(void);
+struct cuplug_kept *cuplug_kept_make(void) __attribute__((noinline, cold));
 
 /* The calling thread's. NULL: do without. */
 static inline struct cuplug_kept *cuplug_kept(void) {
