@@ -26,7 +26,7 @@ struct bin {
 };
 
 struct cuplug_magazine {
-    struct cuplug_lock lock;
+    struct cuplug_brief_lock lock;
     struct cuplug_cache *cache;     /* written by the thread, under the lock; NULL: it serves nobody */
     struct cuplug_context *context;
     struct cuplug_magazine *next;   /* of the same thread */
@@ -180,7 +180,7 @@ static struct cuplug_magazine *free_magazine(struct cuplug_kept *kept) {
 
 /* Makes it serve this context. What it has are blocks of a context that ended: they are no more. */
 static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, struct cuplug_context *context) {
-    cuplug_lock(&magazine->lock);
+    cuplug_brief_lock(&magazine->lock);
     magazine->cache = cache;
     magazine->context = context;
     for (int i = 0; i < BINS; i++)
@@ -188,7 +188,7 @@ static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, s
     magazine->bytes = 0;
     magazine->patience = magazine->asked = 0;
     cuplug_cache_forgive(&magazine->unrecorded);
-    cuplug_unlock(&magazine->lock);
+    cuplug_brief_unlock(&magazine->lock);
     count_magazine(cache, context, true);
 }
 
@@ -264,10 +264,10 @@ static __attribute__((noinline)) struct cuplug_heap_block *ask_and_look(struct c
     struct cuplug_heap_block *block = NULL;
 
     cuplug_fence_poll(&magazine->cache->fence);
-    cuplug_lock(&magazine->lock);
+    cuplug_brief_lock(&magazine->lock);
     if (look(magazine, bin, &block) != TAKEN)
         be_patient(magazine);
-    cuplug_unlock(&magazine->lock);
+    cuplug_brief_unlock(&magazine->lock);
     return block;
 }
 
@@ -278,9 +278,9 @@ struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, s
 
     if (!magazine)
         return NULL;
-    cuplug_lock(&magazine->lock);
+    cuplug_brief_lock(&magazine->lock);
     verdict = look(magazine, &magazine->bin[class], &block);
-    cuplug_unlock(&magazine->lock);
+    cuplug_brief_unlock(&magazine->lock);
     return verdict == ASK && ask ? ask_and_look(magazine, &magazine->bin[class]) : block;
 }
 
@@ -300,19 +300,19 @@ struct cuplug_magazine *cuplug_cache_thread_open(struct cuplug_cache *cache, str
     *many = 0;
     if (!magazine)
         return NULL;
-    cuplug_lock(&magazine->lock);
+    cuplug_brief_lock(&magazine->lock);
     if (usable(cache) && !cuplug_context_gone(context))
         *many = wants(magazine, class);
     if (*many)
         return magazine;
-    cuplug_unlock(&magazine->lock);
+    cuplug_brief_unlock(&magazine->lock);
     return NULL;
 }
 
 void cuplug_cache_thread_stock(struct cuplug_magazine *magazine, int class, const struct cuplug_queue *blocks) {
     magazine->bin[class].stock = blocks->oldest; /* linked by `newer` already; the lowest address first */
     magazine->bytes += blocks->bytes;
-    cuplug_unlock(&magazine->lock);
+    cuplug_brief_unlock(&magazine->lock);
 }
 
 /* Half of what was freed into the bin that has most goes to everybody. The lock is held. */
@@ -359,9 +359,9 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context 
 
     if (!magazine)
         return false;
-    cuplug_lock(&magazine->lock);
+    cuplug_brief_lock(&magazine->lock);
     if (!usable(cache) || cuplug_context_gone(context)) { /* it would be looked for in vain: magazines are emptied once */
-        cuplug_unlock(&magazine->lock);
+        cuplug_brief_unlock(&magazine->lock);
         return false;
     }
     mark = freed->mark = cuplug_fence_mark(&cache->fence);
@@ -371,11 +371,11 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context 
     *more = magazine->bytes > share;
     if (*more)
         overflow(magazine);
-    cuplug_unlock(&magazine->lock);
+    cuplug_brief_unlock(&magazine->lock);
     if (due && !cuplug_cache_record(&cache->fence, mark)) {
-        cuplug_lock(&magazine->lock);
+        cuplug_brief_lock(&magazine->lock);
         magazine->unrecorded.overdue = true;
-        cuplug_unlock(&magazine->lock);
+        cuplug_brief_unlock(&magazine->lock);
     }
     return true;
 }
@@ -384,10 +384,10 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context 
 static void each(struct cuplug_cache *cache, void (*visit)(struct cuplug_magazine *magazine, void *arg), void *arg) {
     for (struct cuplug_kept *kept = cuplug_kept_first(); kept; kept = kept->next)
         for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next) {
-            cuplug_lock(&magazine->lock);
+            cuplug_brief_lock(&magazine->lock);
             if (magazine->cache == cache)
                 visit(magazine, arg);
-            cuplug_unlock(&magazine->lock);
+            cuplug_brief_unlock(&magazine->lock);
         }
 }
 
@@ -422,12 +422,12 @@ void cuplug_cache_thread_ends(struct cuplug_kept *kept) {
 
         if (!cache)
             continue;
-        cuplug_lock(&magazine->lock);
+        cuplug_brief_lock(&magazine->lock);
         empty(magazine, &out);
         leave(magazine, &out);
         magazine->cache = NULL;
         magazine->context = NULL;
-        cuplug_unlock(&magazine->lock);
+        cuplug_brief_unlock(&magazine->lock);
         count_magazine(cache, context, false);
     }
 }

@@ -13,7 +13,7 @@
 enum { SHARDS = 2048, FIRST_CAPACITY = 32, DOUBLE_BELOW = 256, REGION_BITS = 18 };
 
 struct shard {
-    struct cuplug_lock lock;
+    struct cuplug_brief_lock lock;
     uint32_t count, capacity;
     uint64_t *keys; /* 0: free */
     struct cuplug_record *records;
@@ -61,15 +61,15 @@ static __attribute__((noinline, cold)) bool grow(struct shard *shard) {
     struct shard old;
     uint64_t *keys;
 
-    cuplug_unlock(&shard->lock);
+    cuplug_brief_unlock(&shard->lock);
     keys = cuplug_pages_map(bytes_for(capacity));
-    cuplug_lock(&shard->lock);
+    cuplug_brief_lock(&shard->lock);
     if (!keys)
         return false;
     if (shard->capacity != old_capacity) { /* another thread was faster */
-        cuplug_unlock(&shard->lock);
+        cuplug_brief_unlock(&shard->lock);
         cuplug_pages_unmap(keys, bytes_for(capacity));
-        cuplug_lock(&shard->lock);
+        cuplug_brief_lock(&shard->lock);
         return true;
     }
     old = *shard;
@@ -85,9 +85,9 @@ static __attribute__((noinline, cold)) bool grow(struct shard *shard) {
         shard->keys[slot] = old.keys[i];
         shard->records[slot] = old.records[i];
     }
-    cuplug_unlock(&shard->lock);
+    cuplug_brief_unlock(&shard->lock);
     cuplug_pages_unmap(old.keys, bytes_for(old.capacity));
-    cuplug_lock(&shard->lock);
+    cuplug_brief_lock(&shard->lock);
     return true;
 }
 
@@ -120,7 +120,7 @@ enum cuplug_entered cuplug_live_insert(uint64_t pointer, const struct cuplug_rec
     enum cuplug_entered entered = CUPLUG_NO_MEMORY;
     uint32_t slot;
 
-    cuplug_lock(&shard->lock);
+    cuplug_brief_lock(&shard->lock);
     while (full(shard))
         if (!grow(shard))
             goto out;
@@ -133,7 +133,7 @@ enum cuplug_entered cuplug_live_insert(uint64_t pointer, const struct cuplug_rec
     shard->count++;
     entered = CUPLUG_ENTERED;
 out:
-    cuplug_unlock(&shard->lock);
+    cuplug_brief_unlock(&shard->lock);
     return entered;
 }
 
@@ -145,7 +145,7 @@ static inline bool look(uint64_t pointer, struct cuplug_record *record, int spar
     struct shard *shard = shard_of(pointer);
     bool found = false;
 
-    cuplug_lock(&shard->lock);
+    cuplug_brief_lock(&shard->lock);
     if (shard->count && pointer) {
         uint32_t slot = probe(shard, pointer, h);
 
@@ -156,7 +156,7 @@ static inline bool look(uint64_t pointer, struct cuplug_record *record, int spar
                 erase(shard, slot);
         }
     }
-    cuplug_unlock(&shard->lock);
+    cuplug_brief_unlock(&shard->lock);
     return found;
 }
 
@@ -176,21 +176,21 @@ void cuplug_live_mark(uint64_t pointer, bool sync_memops) {
     uint64_t h = hash(pointer);
     struct shard *shard = shard_of(pointer);
 
-    cuplug_lock(&shard->lock);
+    cuplug_brief_lock(&shard->lock);
     if (shard->count) {
         uint32_t slot = probe(shard, pointer, h);
 
         if (shard->keys[slot] == pointer)
             shard->records[slot].sync_memops = sync_memops;
     }
-    cuplug_unlock(&shard->lock);
+    cuplug_brief_unlock(&shard->lock);
 }
 
 void cuplug_live_drop_context(const struct cuplug_context *context, void (*lost)(const struct cuplug_record *record)) {
     for (int s = 0; s < SHARDS; s++) {
         struct shard *shard = &shards[s];
 
-        cuplug_lock(&shard->lock);
+        cuplug_brief_lock(&shard->lock);
         for (uint32_t i = 0; i < shard->capacity;) {
             if (shard->keys[i] && shard->records[i].context == context) {
                 lost(&shard->records[i]);
@@ -199,7 +199,7 @@ void cuplug_live_drop_context(const struct cuplug_context *context, void (*lost)
                 i++;
             }
         }
-        cuplug_unlock(&shard->lock);
+        cuplug_brief_unlock(&shard->lock);
     }
 }
 
@@ -207,9 +207,9 @@ size_t cuplug_live_count(void) {
     size_t count = 0;
 
     for (int s = 0; s < SHARDS; s++) {
-        cuplug_lock(&shards[s].lock);
+        cuplug_brief_lock(&shards[s].lock);
         count += shards[s].count;
-        cuplug_unlock(&shards[s].lock);
+        cuplug_brief_unlock(&shards[s].lock);
     }
     return count;
 }
@@ -218,9 +218,9 @@ size_t cuplug_live_footprint(void) {
     size_t bytes = sizeof shards;
 
     for (int s = 0; s < SHARDS; s++) {
-        cuplug_lock(&shards[s].lock);
+        cuplug_brief_lock(&shards[s].lock);
         bytes += bytes_for(shards[s].capacity);
-        cuplug_unlock(&shards[s].lock);
+        cuplug_brief_unlock(&shards[s].lock);
     }
     return bytes;
 }

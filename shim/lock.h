@@ -8,11 +8,13 @@
 #ifndef CUPLUG_LOCK_H
 #define CUPLUG_LOCK_H
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 struct cuplug_lock {
@@ -62,6 +64,37 @@ static __attribute__((noinline, cold, unused)) void cuplug_lock_wake(struct cupl
 static inline void cuplug_unlock(struct cuplug_lock *lock) {
     if (atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2)
         cuplug_lock_wake(lock);
+}
+
+/* The same for what every allocation and free takes, holds for a moment and hardly ever meets anybody at: to release it is a plain store, which saves a
+ * locked instruction. So nobody is woken, and who waits naps in the end. */
+struct cuplug_brief_lock {
+    _Atomic bool held;
+};
+
+static __attribute__((noinline, cold, unused)) void cuplug_brief_lock_contended(struct cuplug_brief_lock *lock) {
+    const struct timespec nap = {.tv_nsec = 20000};
+    int saved = errno, tries = 0;
+
+    while (atomic_load_explicit(&lock->held, memory_order_relaxed) || atomic_exchange_explicit(&lock->held, true, memory_order_acquire)) {
+        if (++tries > 200)
+            syscall(SYS_nanosleep, &nap, NULL); /* not nanosleep(), where the thread may be cancelled */
+        else if (tries > 100)
+            sched_yield();
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+    errno = saved;
+}
+
+static inline void cuplug_brief_lock(struct cuplug_brief_lock *lock) {
+    if (atomic_exchange_explicit(&lock->held, true, memory_order_acquire))
+        cuplug_brief_lock_contended(lock);
+}
+
+static inline void cuplug_brief_unlock(struct cuplug_brief_lock *lock) {
+    atomic_store_explicit(&lock->held, false, memory_order_release);
 }
 
 #endif
