@@ -364,7 +364,7 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context 
         cuplug_brief_unlock(&magazine->lock);
         return false;
     }
-    mark = freed->mark = cuplug_fence_mark(&cache->fence);
+    mark = freed->mark = cuplug_fence_mark_locked(&cache->fence);
     cuplug_queue_push(&magazine->bin[class].freed, freed);
     magazine->bytes += freed->size;
     due = owe(magazine, freed, share);

@@ -41,6 +41,16 @@ void cuplug_fence_init(struct cuplug_fence *fence, struct cuplug_context *contex
 /* What a free notes on its block, after the block left the live table. */
 uint64_t cuplug_fence_mark(struct cuplug_fence *fence);
 
+/* The same for who has just taken a lock: the exchange that took it is the full barrier, where the processor makes it one. */
+static inline uint64_t cuplug_fence_mark_locked(struct cuplug_fence *fence) {
+#if defined(__x86_64__)
+    atomic_signal_fence(memory_order_seq_cst);
+    return atomic_load(&fence->started);
+#else
+    return cuplug_fence_mark(fence);
+#endif
+}
+
 /* Is a block with this mark free of its old work, for any new work of the context? */
 bool cuplug_fence_passed(const struct cuplug_fence *fence, uint64_t mark);
 
