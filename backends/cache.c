@@ -332,8 +332,10 @@ static struct cuplug_heap_block *take_along(struct cuplug_cache *cache, const st
     block = take(cache, wanted);
     if (block)
         count_ordered(cache, request);
-    while (block && stock.blocks < many && (more = take(cache, wanted)))
+    while (block && stock.blocks < many && (more = take(cache, wanted))) {
+        more->class = (signed char)class;
         cuplug_queue_push(&stock, more);
+    }
     cuplug_unlock(&cache->lock);
     if (magazine)
         cuplug_cache_thread_stock(magazine, class, &stock);
@@ -379,6 +381,7 @@ CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, st
         result = take_or_search(cache, request, &taken);
         if (result != CUDA_SUCCESS)
             return result;
+        taken->class = (signed char)class;
     }
     block->pointer = taken->address;
     block->cookie = taken;

@@ -59,13 +59,6 @@ size_t cuplug_cache_class_size(int class) {
     return ((size_t)(class - shift * 8) + 1) * CUPLUG_CACHE_GRAIN << shift;
 }
 
-/* The bin whose requests a block of this size serves, -1: none. */
-static int bin_of(size_t size) {
-    int class = cuplug_cache_class(size);
-
-    return class >= 0 && cuplug_cache_class_size(class) > size ? class - 1 : class;
-}
-
 /* What leaves a magazine: freed and perhaps still in use, or ready. */
 struct leaving {
     struct cuplug_queue freed, ready;
@@ -351,7 +344,7 @@ static bool owe(struct cuplug_magazine *magazine, const struct cuplug_heap_block
 }
 
 bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context *context, struct cuplug_heap_block *freed, bool *more) {
-    int class = freed->shared || busy(cache) ? -1 : bin_of(freed->size);
+    int class = freed->shared || busy(cache) ? -1 : freed->class;
     struct cuplug_magazine *magazine = class < 0 ? NULL : mine(cache, context);
     size_t share = atomic_load_explicit(&cache->share, memory_order_relaxed);
     uint64_t mark;

@@ -31,6 +31,7 @@ struct cuplug_heap_block {
     struct cuplug_heap_block *before, *after; /* by address, within the segment */
     enum cuplug_block_state state;
     bool shared; /* live: another process may use it */
+    signed char class; /* live: the cache's size class that it was taken for, -1: none */
     struct cuplug_list *list;                /* where it is free */
     struct cuplug_heap_block *left, *right;  /* the list's tree */
     struct cuplug_heap_block *older, *newer; /* a queue: the pool's waiting blocks, or the list's blocks by age */

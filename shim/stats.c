@@ -79,16 +79,20 @@ void cuplug_stats_level(int backend, int device, enum cuplug_counter which, int6
 }
 
 /* Only the owner writes. */
-static void bump(_Atomic int64_t *value, int64_t by) {
-    atomic_store_explicit(value, get(value) + by, memory_order_relaxed);
+static inline int64_t bump(_Atomic int64_t *value, int64_t by) {
+    int64_t now = get(value) + by;
+
+    atomic_store_explicit(value, now, memory_order_relaxed);
+    return now;
 }
 
-static void rise(struct cuplug_tally_level *level, int64_t by) {
+static inline int64_t rise(struct cuplug_tally_level *level, int64_t by) {
     int64_t now = get(&level->now) + by;
 
     atomic_store_explicit(&level->now, now, memory_order_relaxed);
     if (now > get(&level->high))
         atomic_store_explicit(&level->high, now, memory_order_relaxed);
+    return now;
 }
 
 static int64_t reset(_Atomic int64_t *value) {
@@ -158,29 +162,31 @@ static __attribute__((noinline, cold)) void count_at_once(int backend, int devic
 
 void cuplug_stats_allocated(int backend, int device, size_t size) {
     struct cuplug_tally *tally = tally_of(backend, device);
+    int64_t blocks, bytes;
 
     if (!tally) {
         count_at_once(backend, device, CUPLUG_STAT_allocations, 1, (int64_t)size);
         return;
     }
     bump(&tally->allocations, 1);
-    rise(&tally->blocks, 1);
-    rise(&tally->bytes, (int64_t)size);
-    if (get(&tally->bytes.now) >= UNSETTLED || get(&tally->blocks.now) >= UNSETTLED_BLOCKS)
+    blocks = rise(&tally->blocks, 1);
+    bytes = rise(&tally->bytes, (int64_t)size);
+    if (bytes >= UNSETTLED || blocks >= UNSETTLED_BLOCKS)
         settle_locked(tally);
 }
 
 void cuplug_stats_freed(int backend, int device, size_t size) {
     struct cuplug_tally *tally = tally_of(backend, device);
+    int64_t blocks, bytes;
 
     if (!tally) {
         count_at_once(backend, device, CUPLUG_STAT_frees, -1, -(int64_t)size);
         return;
     }
     bump(&tally->frees, 1);
-    bump(&tally->blocks.now, -1);
-    bump(&tally->bytes.now, -(int64_t)size);
-    if (get(&tally->bytes.now) <= -UNSETTLED || get(&tally->blocks.now) <= -UNSETTLED_BLOCKS)
+    blocks = bump(&tally->blocks.now, -1);
+    bytes = bump(&tally->bytes.now, -(int64_t)size);
+    if (bytes <= -UNSETTLED || blocks <= -UNSETTLED_BLOCKS)
         settle_locked(tally);
 }
 
