@@ -5,7 +5,7 @@
 
 #include <sched.h>
 
-enum { MOST_QUEUED = 48 };
+enum { MOST_QUEUED = 200 };
 
 static _Atomic uint64_t captures_begun, faults_armed;
 static _Atomic int captures_now, faults_now;
@@ -119,7 +119,7 @@ static size_t draw_size(struct thread *t) {
 /* Is there memory for it, however bad the rest lies? Free memory has at most two gaps for each live block, and one of them is as large as all are on
  * average; a segment of the driver's memory without live blocks is no gap of its own, as it is given back. */
 static bool promised(size_t size) {
-    size_t live = atomic_load(&tally.live_bytes), blocks = atomic_load(&tally.live_blocks), aside = 64 * MIB;
+    size_t live = atomic_load(&tally.live_bytes), blocks = atomic_load(&tally.live_blocks), aside = soak.room / 8;
 
     if (!soak.room || soak.threads > 1 || soak.contexts > 1 || soak.room < live + aside)
         return false;
@@ -245,7 +245,7 @@ static int free_now(struct thread *t, struct block *block, bool runtime, bool in
 }
 
 void release(struct thread *t, struct block *block) {
-    bool in_order = draw(t, 2), runtime = draw(t, 2), waits;
+    bool in_order = block->kind == ORDERED ? draw(t, 16) != 0 : draw(t, 3) == 0, runtime = draw(t, 2), waits;
     struct moment before = moment();
     atomic_bool done = false;
     int lane = in_order && draw(t, 2) ? any_lane(t) : block->lane, result;

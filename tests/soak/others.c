@@ -22,7 +22,7 @@ static void CUDA_CB sleep_on_device(void *us) {
 /* A kernel that takes its time. */
 static void delay(struct thread *t) {
     int lane = any_lane(t);
-    long us = (long)(4u << draw(t, 8));
+    long us = soak.slow > 1 ? 1000 + (long)draw(t, 8000) : (long)(4u << draw(t, 11));
 
     if (!soak.slow)
         return;
@@ -140,6 +140,15 @@ void context_operation(struct thread *t) {
 
 /* --- faults of the driver --- */
 
+static void trim(struct thread *t) {
+    struct moment before = moment();
+    long long result = cuplug_trim ? cuplug_trim(0) : 0;
+
+    (void)t;
+    if (result < 0 && !(result == -EBUSY && captured_since(before)))
+        wrong("cuplug_trim: %lld", result);
+}
+
 void fault_end(struct thread *t) {
     if (!t->armed_until)
         return;
@@ -150,7 +159,7 @@ void fault_end(struct thread *t) {
 
 /* One of the driver's functions fails a few times, during the next operations. By one thread, as there is one list. */
 void fault_operation(struct thread *t) {
-    static const char *const functions[] = {"cuMemAlloc_v2",    "cuMemAlloc_v2",  "cuMemAllocManaged", "cuMemAllocAsync", "cuMemFree_v2",
+    static const char *const functions[] = {"cuMemAlloc_v2",    "cuMemAlloc_v2",  "cuMemAllocManaged", "cuMemAllocAsync", "cuMemFree_v2", "cuMemFree_v2",
                                             "cuMemFreeAsync",   "cuCtxRecordEvent", "cuCtxRecordEvent", "cuCtxWaitEvent", "cuEventRecord",
                                             "cuEventQuery",     "cuEventSynchronize", "cuEventCreate", "cuMemGetInfo_v2", "cuMemAllocPitch_v2"};
     uint32_t first = 1 + draw(t, 3), length = draw(t, 6), code = draw(t, 2) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
@@ -163,13 +172,15 @@ void fault_operation(struct thread *t) {
     fault_is(true);
     simcuda_fail(text);
     t->armed_until = t->operation + 1 + draw(t, 200);
+    if (draw(t, 2))
+        trim(t);
     atomic_fetch_add(&tally.faults, 1);
 }
 
 /* --- questions and mistakes --- */
 
 static void range(struct thread *t) {
-    struct block *block = &t->blocks[draw(t, SLOTS)];
+    struct block *block = any_block(t);
     CUdeviceptr base = 0;
     size_t size = 0;
 
@@ -195,15 +206,6 @@ static void memory_info(struct thread *t) {
     } else if (available > total) {
         wrong("%zu of %zu bytes are free", available, total);
     }
-}
-
-static void trim(struct thread *t) {
-    struct moment before = moment();
-    long long result = cuplug_trim ? cuplug_trim(0) : 0;
-
-    (void)t;
-    if (result < 0 && !(result == -EBUSY && captured_since(before)))
-        wrong("cuplug_trim: %lld", result);
 }
 
 void question(struct thread *t) {
@@ -277,7 +279,7 @@ static void mistaken_allocation(struct thread *t) {
 }
 
 void illegal(struct thread *t) {
-    struct block *block = &t->blocks[draw(t, SLOTS)];
+    struct block *block = any_block(t);
     CUdeviceptr dead = t->dead[draw(t, DEAD)];
 
     switch (draw(t, 4)) {
@@ -339,7 +341,7 @@ static void give_graph_memory(const struct recording *r, CUdeviceptr memory) {
 }
 
 static void step(struct thread *t, struct recording *r, void (*between)(struct thread *)) {
-    struct block *block = &t->blocks[draw(t, SLOTS)];
+    struct block *block = any_block(t);
     uint32_t what = draw(t, 4);
 
     if (what == 0) {
@@ -434,7 +436,7 @@ static struct parcel pack(struct thread *t, struct block *block) {
     struct parcel parcel = {.block = *block};
 
     enter(t, t->lanes[block->lane].place);
-    if (draw(t, 4) == 0 || cuEventCreate(&parcel.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+    if (draw(t, 16) == 0 || cuEventCreate(&parcel.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         parcel.event = NULL;
     if (parcel.event && cuEventRecord(parcel.event, t->lanes[block->lane].stream) != CUDA_SUCCESS) {
         MUST(cuEventDestroy(parcel.event));

@@ -2,11 +2,11 @@
  * The soak: random operations of many threads against a model of what they must come to (soak.h). In rounds: at the end of each the threads end,
  * everything is freed, by the threads or after them, and the library's figures and the driver's memory must be what they were.
  *
- *     soak OPERATIONS THREADS SEED [contexts=1|2|3] [captures=0|1] [faults=0|1] [slow=0|1] [foreign=0|1]
- *          [largest=BYTES] [round=OPERATIONS] [room=BYTES]
+ *     soak OPERATIONS THREADS SEED [contexts=1|2|3] [captures=0|1] [faults=0|1] [slow=0|1|2] [foreign=0|1]
+ *          [slots=COUNT] [largest=BYTES] [round=OPERATIONS] [room=BYTES]
  *
- * contexts: the primary one; one that all threads share; one of each thread's own, which comes and goes. slow: some work takes its time. foreign: blocks
- * are freed in the order of other contexts' streams, too. room: what
+ * contexts: the primary one; one that all threads share; one of each thread's own, which comes and goes. slow: some work takes its time, with 2 much. foreign: blocks
+ * are freed in the order of other contexts' streams, too. slots: how many blocks each thread may have. room: what
  * the device, or the arena, has; then an allocation that must find memory is not allowed to fail (1 thread, 1 context). All are on by default.
  * With one thread the operations of a seed are always the same; what the device has done by when is not.
  */
@@ -32,7 +32,7 @@ static void begin(struct thread *t, uint64_t operation) {
 }
 
 static void on_a_block(struct thread *t) {
-    struct block *block = &t->blocks[draw(t, SLOTS)];
+    struct block *block = any_block(t);
 
     if (block->pinned)
         return;
@@ -52,16 +52,16 @@ static void operate(struct thread *t) {
     if (what < 3700)
         on_a_block(t);
     else if (what < 3840)
-        hand_over(t, &t->blocks[draw(t, SLOTS)]);
+        hand_over(t, any_block(t));
     else if (what < 3980)
         lane_operation(t);
     else if (what < 4040)
         question(t);
     else if (what < 4080)
         illegal(t);
-    else if (what < 4090)
+    else if (what < 4086)
         capture(t, on_a_block);
-    else if (what < 4093)
+    else if (what < 4089)
         context_operation(t);
     else
         fault_operation(t);
@@ -138,27 +138,32 @@ static void check_figures(void) {
     check("live_bytes", 0, 0);
 }
 
-/* An arena is whole again if all of it can be had at once. */
-static void check_arena(size_t size) {
+/* When all is free, much must be to be had at once. */
+static void check_largest(size_t size) {
     CUdeviceptr all;
+    CUresult result = cuMemAlloc(&all, size);
 
-    if (cuMemAlloc(&all, size) != CUDA_SUCCESS)
-        wrong("bytes are lost: of an arena of %zu bytes, which is all free, no block of that size can be had", size);
+    if (result != CUDA_SUCCESS)
+        wrong("bytes are lost: all is free, but %zu bytes cannot be had at once: error %d", size, (int)result);
     MUST(cuMemFree(all));
     tally.allocations++;
     tally.frees++;
 }
 
 static void check_memory(void) {
-    size_t used, kept = 0;
+    size_t used, total, kept = 0;
     CUmemoryPool pool;
     long long given;
 
+    MUST(cuDeviceTotalMem(&total, 0));
     if (soak.backend && strcmp(soak.backend, "arena") == 0) {
         kept = (size_t)figure("reserved_bytes");
         if (soak.contexts == 1)
-            check_arena(kept);
-    } else if (soak.backend) {
+            check_largest(kept);
+    } else {
+        check_largest(total / 4 * 3);
+    }
+    if (soak.backend && !kept) {
         while ((given = cuplug_trim(0)) > 0)
             ;
         if (given < 0)
@@ -240,9 +245,11 @@ static void option(const char *text) {
     else if (IS("faults"))
         soak.faults = number;
     else if (IS("slow"))
-        soak.slow = number;
+        soak.slow = (int)number;
     else if (IS("foreign"))
         soak.foreign = number;
+    else if (IS("slots") && number && number <= SLOTS)
+        soak.slots = (int)number;
     else if (IS("largest") && number)
         soak.largest = number;
     else if (IS("round") && number)
@@ -272,7 +279,7 @@ int main(int argc, char **argv) {
 
     if (argc < 4)
         die("soak OPERATIONS THREADS SEED [option=value...]");
-    soak = (struct soak){.contexts = CONTEXTS, .captures = true, .faults = true, .slow = true, .foreign = true, .largest = 64 * MIB};
+    soak = (struct soak){.contexts = CONTEXTS, .captures = true, .faults = true, .slow = 1, .foreign = true, .slots = SLOTS, .largest = 64 * MIB};
     soak.operations = strtoull(argv[1], NULL, 10);
     soak.threads = atoi(argv[2]);
     soak.seed = strtoull(argv[3], NULL, 10);
@@ -289,9 +296,10 @@ int main(int argc, char **argv) {
         done += part;
     }
     printf("%llu operations under %s: %llu allocations, %llu frees, %llu lost with a context, %llu out of memory, %llu handed over, %llu captures, "
-           "%llu contexts, %llu faults, %llu mistakes; nothing wrong\n",
+           "%llu contexts, %llu faults, %llu mistakes, %lld fences, %lld device waits, %lld host waits; nothing wrong\n",
            (unsigned long long)done, soak.backend ? soak.backend : "none", (unsigned long long)tally.allocations, (unsigned long long)tally.frees, (unsigned long long)tally.lost,
            (unsigned long long)tally.out_of_memory, (unsigned long long)tally.handed, (unsigned long long)tally.captured,
-           (unsigned long long)tally.contexts, (unsigned long long)tally.faults, (unsigned long long)tally.refused);
+           (unsigned long long)tally.contexts, (unsigned long long)tally.faults, (unsigned long long)tally.refused,
+           soak.backend ? figure("fences") : 0, soak.backend ? figure("waits") : 0, soak.backend ? figure("host_waits") : 0);
     return 0;
 }

@@ -56,9 +56,10 @@ struct thread {
 
 struct soak {
     uint64_t seed, operations;
-    int threads, contexts;
+    int threads, contexts, slots;
     size_t largest;
-    bool captures, faults, slow, foreign;
+    int slow;
+    bool captures, faults, foreign;
     CUcontext context[2];
     const char *backend; /* NULL: the bare driver */
     size_t room;         /* the device's bytes, or the arena's */
@@ -125,6 +126,9 @@ void must(int result, const char *call);
 void enter(struct thread *t, enum place place);
 /* Work that `to` is given from now on comes after all that `from` has. */
 void order(struct thread *t, int from, int to);
+static inline struct block *any_block(struct thread *t) {
+    return &t->blocks[draw(t, (uint32_t)soak.slots)];
+}
 int some_lane(struct thread *t, enum place place);
 int any_lane(struct thread *t);
 
