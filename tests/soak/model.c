@@ -76,7 +76,7 @@ static size_t grains(size_t size) {
 }
 
 uint32_t model_id(void) {
-    uint32_t id = atomic_fetch_add(&ids, 1) + 1;
+    uint32_t id = atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed) + 1;
 
     if (id >= UINT32_MAX / 2)
         wrong("the model has no more ids");
@@ -162,7 +162,7 @@ static void CUDA_CB node(void *data) {
     if (v->what == LAST_USE) {
         touch(v);
         mark(v);
-    } else {
+    } else if (v->what != NO_USE) {
         mark(v);
         touch(v);
     }

@@ -7,36 +7,35 @@
 
 enum { MOST_QUEUED = 200 };
 
-static _Atomic uint64_t captures_begun, faults_armed;
-static _Atomic int captures_now, faults_now;
+static _Atomic uint64_t captures_begun, captures_now, faults_armed, faults_now;
 
 struct moment moment(void) {
-    return (struct moment){atomic_load(&captures_begun), atomic_load(&faults_armed)};
+    return (struct moment){read_count(&captures_begun), read_count(&faults_armed)};
 }
 
 bool captured_since(struct moment before) {
-    return atomic_load(&captures_now) > 0 || atomic_load(&captures_begun) != before.captures;
+    return read_count(&captures_now) > 0 || read_count(&captures_begun) != before.captures;
 }
 
 bool faulted_since(struct moment before) {
-    return atomic_load(&faults_now) > 0 || atomic_load(&faults_armed) != before.faults;
+    return read_count(&faults_now) > 0 || read_count(&faults_armed) != before.faults;
 }
 
-/* Counted at the begin before it is under way, and after the end: a call that overlaps with it sees one of the two. */
+/* Counted before it is under way, and after its end: a call that overlaps with it sees one of the two. */
+static void change(_Atomic uint64_t *now, _Atomic uint64_t *changes, bool up) {
+    if (up)
+        count(now, 1);
+    count(changes, 1);
+    if (!up)
+        count(now, (uint64_t)-1);
+}
+
 void capture_is(bool under_way) {
-    if (under_way)
-        atomic_fetch_add(&captures_now, 1);
-    atomic_fetch_add(&captures_begun, 1);
-    if (!under_way)
-        atomic_fetch_sub(&captures_now, 1);
+    change(&captures_now, &captures_begun, under_way);
 }
 
 void fault_is(bool armed) {
-    if (armed)
-        atomic_fetch_add(&faults_now, 1);
-    atomic_fetch_add(&faults_armed, 1);
-    if (!armed)
-        atomic_fetch_sub(&faults_now, 1);
+    change(&faults_now, &faults_armed, armed);
 }
 
 void must(int result, const char *call) {
@@ -47,7 +46,7 @@ void must(int result, const char *call) {
 /* A planted fault fails a call a few times only. */
 #define INSIST(call)                                                                                                                       \
     for (int tries = 0, result; (result = (int)(call)) != 0; tries++)                                                                      \
-    if (!atomic_load(&faults_now) || tries > 20)                                                                                           \
+    if (!read_count(&faults_now) || tries > 20)                                                                                           \
     wrong("%s: error %d", #call, result)
 
 void enter(struct thread *t, enum place place) {
@@ -75,6 +74,12 @@ void order(struct thread *t, int from, int to) {
     MUST(cuStreamWaitEvent(lane->stream, *event, 0));
 }
 
+void move(struct thread *t, struct block *block, int lane) {
+    if (block->kind == ORDERED || !block->unused) /* what is nobody's before a stream gets there, or in use */
+        order(t, block->lane, lane);
+    block->lane = lane;
+}
+
 int any_lane(struct thread *t) {
     int lane;
 
@@ -96,9 +101,11 @@ int some_lane(struct thread *t, enum place place) {
 
 /* The host may be ahead of the device, but not without end. */
 static void visit_in(struct thread *t, enum visit what, const struct block *block, atomic_bool *done) {
+    if (block->unused && !done)
+        return;
     while (atomic_load(&t->queued) >= MOST_QUEUED)
         sched_yield();
-    visit(t, what, block, lane_of(t, block->lane)->stream, done);
+    visit(t, block->unused ? NO_USE : what, block, lane_of(t, block->lane)->stream, done);
 }
 
 static size_t draw_size(struct thread *t) {
@@ -119,7 +126,7 @@ static size_t draw_size(struct thread *t) {
 /* Is there memory for it, however bad the rest lies? Free memory has at most two gaps for each live block, and one of them is as large as all are on
  * average; a segment of the driver's memory without live blocks is no gap of its own, as it is given back. */
 static bool promised(size_t size) {
-    size_t live = atomic_load(&tally.live_bytes), blocks = atomic_load(&tally.live_blocks), aside = soak.room / 8;
+    size_t live = read_count(&tally.live_bytes), blocks = read_count(&tally.live_blocks), aside = soak.room / 8;
 
     if (!soak.room || soak.threads > 1 || soak.contexts > 1 || soak.room < live + aside)
         return false;
@@ -129,8 +136,8 @@ static bool promised(size_t size) {
 static void count_live(size_t size, int by) {
     size_t rounded = (size + 511) & ~(size_t)511;
 
-    atomic_fetch_add(&tally.live_bytes, by > 0 ? rounded : -rounded);
-    atomic_fetch_add(&tally.live_blocks, (size_t)by);
+    count(&tally.live_bytes, by > 0 ? rounded : -rounded);
+    count(&tally.live_blocks, (size_t)by);
 }
 
 /* What was planted, or what a capture forbids: the driver's three answers. */
@@ -159,14 +166,14 @@ static void failed(struct block *block, int result, bool runtime, struct moment 
         wrong("an allocation of %zu bytes failed with %d, but gave %#llx", block->size, result, block->address);
     check_last(result, runtime);
     count_live(block->size, -1);
-    atomic_fetch_add(result == CUDA_ERROR_OUT_OF_MEMORY ? &tally.out_of_memory : &tally.other_failures, 1);
+    count(result == CUDA_ERROR_OUT_OF_MEMORY ? &tally.out_of_memory : &tally.other_failures, 1);
     if (excused(result, before))
         return;
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         wrong("an allocation of %zu bytes failed with %d", block->size, result);
     if (!captured_since(before) && promised(block->size))
-        wrong("out of memory: %zu bytes were refused with %zu of %zu bytes live in %zu blocks", block->size, atomic_load(&tally.live_bytes),
-              soak.room, atomic_load(&tally.live_blocks));
+        wrong("out of memory: %zu bytes were refused with %zu of %zu bytes live in %zu blocks", block->size, read_count(&tally.live_bytes),
+              soak.room, read_count(&tally.live_blocks));
 }
 
 static int pitched(struct block *block, bool runtime, size_t width) {
@@ -179,14 +186,14 @@ static int pitched(struct block *block, bool runtime, size_t width) {
     return result;
 }
 
-void allocate(struct thread *t, struct block *block) {
+static void allocate_bytes(struct thread *t, struct block *block, size_t size, bool unused) {
     bool runtime = draw(t, 2), ordered = draw(t, 3) == 0, pitch = draw(t, 8) == 0;
-    size_t size = draw_size(t), width = 1 + draw(t, 512);
+    size_t width = 1 + draw(t, 512);
     int lane = any_lane(t), first = any_lane(t), result;
     struct moment before = moment();
     CUstream stream = lane_of(t, lane)->stream;
 
-    *block = (struct block){.size = size, .kind = ordered ? ORDERED : SYNC, .place = t->lanes[lane].place, .lane = lane};
+    *block = (struct block){.size = size, .unused = unused, .kind = ordered ? ORDERED : SYNC, .place = t->lanes[lane].place, .lane = lane};
     if (pitch && !ordered && size >= 512)
         block->size &= ~(size_t)511;
     count_live(block->size, 1);
@@ -209,18 +216,43 @@ void allocate(struct thread *t, struct block *block) {
         wrong("an allocation of %zu bytes succeeded, but gave no address", size);
     block->id = model_id();
     model_claim(block);
-    atomic_fetch_add(&tally.allocations, 1);
+    count(&tally.allocations, 1);
     /* Synchronous memory is anybody's at once: its first use may be on any stream, those of other contexts included. */
     if (!ordered && (t->lanes[first].place == block->place || draw(t, 4) == 0))
         block->lane = first;
     visit_in(t, FIRST_USE, block, NULL);
 }
 
+void allocate(struct thread *t, struct block *block) {
+    size_t size = draw_size(t);
+
+    allocate_bytes(t, block, size, draw(t, 3) == 0);
+}
+
+/* Many allocations and frees with nothing between them, of one size for the most part. */
+void burst(struct thread *t) {
+    size_t size = (size_t)1 << draw(t, 17);
+    bool backwards = draw(t, 2);
+
+    if (size > soak.largest)
+        return;
+    for (int i = 0; i < soak.slots; i++)
+        if (!t->blocks[i].address && draw(t, 8))
+            allocate_bytes(t, &t->blocks[i], draw(t, 16) ? size : draw_size(t), true);
+    for (int i = 0; i < soak.slots; i++) {
+        struct block *block = &t->blocks[backwards ? soak.slots - 1 - i : i];
+
+        if (block->address && block->unused && !block->pinned && draw(t, 8))
+            release(t, block);
+    }
+}
+
 void use(struct thread *t, struct block *block) {
     int lane = any_lane(t);
 
-    order(t, block->lane, lane);
-    block->lane = lane;
+    if (block->unused)
+        return;
+    move(t, block, lane);
     if (block->size <= 64 * KIB && draw(t, 2)) /* the same bytes again, by the device itself */
         MUST(cuMemsetD8Async(block->address, (unsigned char)(block->id % 251 + 1), block->size, lane_of(t, lane)->stream));
     visit_in(t, USE, block, NULL);
@@ -253,8 +285,7 @@ void release(struct thread *t, struct block *block) {
     /* cudaFree waits for the memory's own context only. */
     if (t->lanes[lane].place != block->place && (!in_order || !soak.foreign))
         lane = some_lane(t, block->place);
-    order(t, block->lane, lane);
-    block->lane = lane;
+    move(t, block, lane);
     waits = !in_order && block->kind == ORDERED; /* cudaFree of stream-ordered memory waits for nothing: the program does */
     visit_in(t, LAST_USE, block, waits ? &done : NULL);
     while (waits && !atomic_load(&done))
@@ -265,7 +296,7 @@ void release(struct thread *t, struct block *block) {
         if (block->place == OWN && in_order) /* a context must not end under work of another that uses its memory */
             order(t, block->lane, 2 * OWN);
         count_live(block->size, -1);
-        atomic_fetch_add(&tally.frees, 1);
+        count(&tally.frees, 1);
         t->dead[draw(t, DEAD)] = block->address;
         *block = (struct block){0};
         return;

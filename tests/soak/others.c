@@ -44,12 +44,9 @@ static void synchronise(struct thread *t) {
 static void move_from(struct thread *t, int lane) {
     int to = 2 * (int)t->lanes[lane].place;
 
-    for (int i = 0; i < SLOTS; i++) {
-        if (t->blocks[i].address && t->blocks[i].lane == lane) {
-            order(t, lane, to);
-            t->blocks[i].lane = to;
-        }
-    }
+    for (int i = 0; i < SLOTS; i++)
+        if (t->blocks[i].address && t->blocks[i].lane == lane)
+            move(t, &t->blocks[i], to);
 }
 
 void lane_operation(struct thread *t) {
@@ -81,7 +78,7 @@ static void context_begin(struct thread *t) {
     t->current = OWN;
     for (int i = 2 * OWN; i < FIRST_CREATED; i++)
         t->lanes[i].there = true;
-    atomic_fetch_add(&tally.contexts, 1);
+    count(&tally.contexts, 1);
 }
 
 /* Does its stream-ordered memory end with a context? The driver's belongs to the device's pool. */
@@ -92,13 +89,15 @@ static bool all_ends(void) {
 static void lose(struct thread *t, struct block *block) {
     int home = 2 * OWN;
 
-    order(t, block->lane, home); /* the context's end waits for its own work only */
-    enter(t, OWN);
-    visit(t, LAST_USE, block, t->lanes[home].stream, NULL);
+    move(t, block, home); /* the context's end waits for its own work only */
+    if (!block->unused) {
+        enter(t, OWN);
+        visit(t, LAST_USE, block, t->lanes[home].stream, NULL);
+    }
     model_release(block);
-    atomic_fetch_sub(&tally.live_bytes, (block->size + 511) & ~(size_t)511);
-    atomic_fetch_sub(&tally.live_blocks, 1);
-    atomic_fetch_add(&tally.lost, 1);
+    count(&tally.live_bytes, -((block->size + 511) & ~(size_t)511));
+    count(&tally.live_blocks, -1);
+    count(&tally.lost, 1);
     *block = (struct block){0};
 }
 
@@ -116,8 +115,7 @@ void context_end(struct thread *t) {
             while (block->address)
                 release(t, block);
         } else if (t->lanes[block->lane].place == OWN) {
-            order(t, block->lane, 2 * (int)block->place);
-            block->lane = 2 * (int)block->place;
+            move(t, block, 2 * (int)block->place);
         }
     }
     MUST(cuCtxDestroy(t->own)); /* with its events and streams */
@@ -174,7 +172,7 @@ void fault_operation(struct thread *t) {
     t->armed_until = t->operation + 1 + draw(t, 200);
     if (draw(t, 2))
         trim(t);
-    atomic_fetch_add(&tally.faults, 1);
+    count(&tally.faults, 1);
 }
 
 /* --- questions and mistakes --- */
@@ -245,7 +243,7 @@ static void refuse(struct thread *t, CUdeviceptr address, const char *what) {
     int result = free_somehow(t, address);
     bool excused = captured_since(before) || faulted_since(before);
 
-    atomic_fetch_add(&tally.refused, 1);
+    count(&tally.refused, 1);
     if (result == CUDA_SUCCESS || (result != CUDA_ERROR_INVALID_VALUE && !excused))
         wrong("the free of %s %#llx answered %d", what, address, result);
 }
@@ -271,7 +269,7 @@ static void mistaken_allocation(struct thread *t) {
         expected = size ? expected : CUDA_ERROR_INVALID_VALUE;
     }
     if (size)
-        atomic_fetch_add(&tally.other_failures, 1);
+        count(&tally.other_failures, 1);
     if (address)
         wrong("an allocation of %zu bytes gave %#llx", size, address);
     if (result != expected && !captured_since(before) && !faulted_since(before))
@@ -346,9 +344,8 @@ static void step(struct thread *t, struct recording *r, void (*between)(struct t
 
     if (what == 0) {
         take_graph_memory(r, 1 + draw(t, 100000));
-    } else if (what == 1 && block->address && !block->pinned) {
-        order(t, block->lane, r->lane); /* the launch comes after */
-        block->lane = r->lane;
+    } else if (what == 1 && block->address && !block->pinned && !block->unused) {
+        move(t, block, r->lane); /* the launch comes after */
         block->pinned = true;
         enter(t, t->lanes[r->lane].place);
         r->nodes[r->visits] = visit_node(t, block, r->stream);
@@ -419,7 +416,7 @@ void capture(struct thread *t, void (*between)(struct thread *)) {
         launch(t, &r, graph);
     forget(t, &r);
     MUST(cuStreamDestroy(r.stream));
-    atomic_fetch_add(&tally.captured, 1);
+    count(&tally.captured, 1);
 }
 
 /* --- from thread to thread --- */
@@ -473,7 +470,7 @@ void hand_over(struct thread *t, struct block *block) {
     shelf[place] = mine;
     pthread_mutex_unlock(&shelf_lock);
     unpack(t, &theirs, block);
-    atomic_fetch_add(&tally.handed, 1);
+    count(&tally.handed, 1);
 }
 
 void shelf_clear(struct thread *t) {

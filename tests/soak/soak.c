@@ -49,8 +49,10 @@ static void operate(struct thread *t) {
 
     if (t->armed_until && t->operation >= t->armed_until)
         fault_end(t);
-    if (what < 3700)
+    if (what < 3660)
         on_a_block(t);
+    else if (what < 3700)
+        burst(t);
     else if (what < 3840)
         hand_over(t, any_block(t));
     else if (what < 3980)

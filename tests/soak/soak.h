@@ -30,6 +30,7 @@ struct block {
     enum place place;
     int lane;    /* the last use is ordered by this stream */
     bool pinned; /* by a graph that is not launched yet */
+    bool unused; /* no work of the device's touches it, and nothing is between its allocation and its free */
 };
 
 /* A stream. The first two of each place are its default streams, the others are created. */
@@ -69,10 +70,17 @@ extern struct soak soak;
 
 /* What has happened, all threads together. */
 struct tally {
-    _Atomic uint64_t allocations, frees, out_of_memory, other_failures, lost, handed, captured, contexts, faults, refused;
-    _Atomic size_t live_bytes, live_blocks;
+    _Atomic uint64_t allocations, frees, out_of_memory, other_failures, lost, handed, captured, contexts, faults, refused, live_bytes, live_blocks;
 };
 extern struct tally tally;
+
+/* Relaxed, here and in model.c: the soak must not order its threads where the library does not. */
+static inline void count(_Atomic uint64_t *number, uint64_t by) {
+    atomic_fetch_add_explicit(number, by, memory_order_relaxed);
+}
+static inline uint64_t read_count(const _Atomic uint64_t *number) {
+    return atomic_load_explicit(number, memory_order_relaxed);
+}
 
 /* --- model.c --- */
 
@@ -89,7 +97,7 @@ bool model_free(CUdeviceptr address); /* is nobody's, at this moment */
 uint32_t model_id(void);
 
 /* On the device, when the stream gets there. */
-enum visit { FIRST_USE, USE, LAST_USE };
+enum visit { FIRST_USE, USE, LAST_USE, NO_USE };
 void visit(struct thread *t, enum visit what, const struct block *block, CUstream stream, atomic_bool *done);
 /* The same as a node of a graph: the node's data, NULL if the capture is spoiled. It is freed … */
 void *visit_node(struct thread *t, const struct block *block, CUstream stream);
@@ -126,6 +134,8 @@ void must(int result, const char *call);
 void enter(struct thread *t, enum place place);
 /* Work that `to` is given from now on comes after all that `from` has. */
 void order(struct thread *t, int from, int to);
+/* From now on the block is used there. */
+void move(struct thread *t, struct block *block, int lane);
 static inline struct block *any_block(struct thread *t) {
     return &t->blocks[draw(t, (uint32_t)soak.slots)];
 }
@@ -134,6 +144,7 @@ int any_lane(struct thread *t);
 
 void allocate(struct thread *t, struct block *block);
 void release(struct thread *t, struct block *block);
+void burst(struct thread *t);
 void use(struct thread *t, struct block *block);
 /* Waits until the device has come past the block's last use, without a call of CUDA's. */
 void wait_for_last_use(struct thread *t, struct block *block);
