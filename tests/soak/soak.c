@@ -63,7 +63,7 @@ static void operate(struct thread *t) {
         illegal(t);
     else if (what < 4086)
         capture(t, on_a_block);
-    else if (what < 4089)
+    else if (what < 4091)
         context_operation(t);
     else
         fault_operation(t);
