@@ -1,9 +1,10 @@
 /*
- * model.c: who has which byte. Two arrays with a word for each 512 bytes of addresses, as that is how close to each other the driver's blocks are:
- * `owner`, what the program has; `device`, what the work of the device has come to. Both are sparse: memory that nobody touches costs nothing.
+ * model.c: who has which byte. Two arrays with a word for each 512 bytes of addresses, as that is how close to each other the
+ * driver's blocks are: `owner`, what the program has; `device`, what the work of the device has come to. Both are sparse: memory
+ * that nobody touches costs nothing.
  *
- * In `device` a word is 2 * id + 1 from the first use of block `id` to the last, then 2 * id. Ids grow from one owner of a byte to the next, in the
- * order of the program, so the device meets them in another order only if a block was handed on too early.
+ * In `device` a word is 2 * id + 1 from the first use of block `id` to the last, then 2 * id. Ids grow from one owner of a byte
+ * to the next, in the order of the program, so the device meets them in another order only if a block was handed on too early.
  */
 #include "soak.h"
 
@@ -38,8 +39,8 @@ void wrong(const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "soak: seed %llu, %d threads, thread %d, operation %llu: %s\n", (unsigned long long)soak.seed, soak.threads, at_thread,
-            (unsigned long long)at_operation, text);
+    fprintf(stderr, "soak: seed %llu, %d threads, thread %d, operation %llu: %s\n", (unsigned long long)soak.seed, soak.threads,
+            at_thread, (unsigned long long)at_operation, text);
     fflush(stderr);
     _exit(1);
 }
@@ -92,8 +93,8 @@ void model_claim(const struct block *block) {
         uint32_t before = atomic_exchange_explicit(&owner[i], block->id, memory_order_relaxed);
 
         if (before)
-            wrong("two owners: block %u of %zu bytes at %#llx got bytes of block %u, which is live", block->id, block->size, block->address,
-                  before);
+            wrong("two owners: block %u of %zu bytes at %#llx got bytes of block %u, which is live", block->id, block->size,
+                  block->address, before);
     }
 }
 
@@ -104,7 +105,8 @@ void model_release(const struct block *block) {
         uint32_t before = atomic_exchange_explicit(&owner[i], 0, memory_order_relaxed);
 
         if (before != block->id)
-            wrong("two owners: bytes of block %u at %#llx belong to block %u when it is freed", block->id, block->address, before);
+            wrong("two owners: bytes of block %u at %#llx belong to block %u when it is freed", block->id, block->address,
+                  before);
     }
 }
 
@@ -134,8 +136,9 @@ __attribute__((no_sanitize("thread"))) static void mark(const struct visited *v)
         uint32_t found = words[i];
 
         if (v->what == FIRST_USE ? (found & 1) != 0 || found / 2 >= v->id : found != live)
-            wrong("reuse before order: at the %s of block %u (%#llx, %zu bytes) byte %zu is %s block %u on the device", visits[v->what], v->id,
-                  v->address, v->size, i * GRAIN, found & 1 ? "in use by" : "past the last use of", found / 2);
+            wrong("reuse before order: at the %s of block %u (%#llx, %zu bytes) byte %zu is %s block %u on the device",
+                  visits[v->what], v->id, v->address, v->size, i * GRAIN, found & 1 ? "in use by" : "past the last use of",
+                  found / 2);
         if (found != leaves)
             words[i] = leaves;
     }
@@ -151,7 +154,8 @@ static void touch(const struct visited *v) {
         memset(bytes, pattern, ends);
         memset(bytes + v->size - ends, pattern, ends);
     } else if (wrong_bytes(bytes, pattern, ends) || wrong_bytes(bytes + v->size - ends, pattern, ends)) {
-        wrong("contents: at the %s of block %u (%#llx, %zu bytes) its pattern is not there", visits[v->what], v->id, v->address, v->size);
+        wrong("contents: at the %s of block %u (%#llx, %zu bytes) its pattern is not there", visits[v->what], v->id, v->address,
+              v->size);
     }
 }
 

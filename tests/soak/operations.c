@@ -44,9 +44,9 @@ void must(int result, const char *call) {
 }
 
 /* A planted fault fails a call a few times only. */
-#define INSIST(call)                                                                                                                       \
-    for (int tries = 0, result; (result = (int)(call)) != 0; tries++)                                                                      \
-    if (!read_count(&faults_now) || tries > 20)                                                                                           \
+#define INSIST(call)                                                                                                             \
+    for (int tries = 0, result; (result = (int)(call)) != 0; tries++)                                                            \
+        if (!read_count(&faults_now) || tries > 20)                                                                              \
     wrong("%s: error %d", #call, result)
 
 void enter(struct thread *t, enum place place) {
@@ -123,8 +123,8 @@ static size_t draw_size(struct thread *t) {
     return size;
 }
 
-/* Is there memory for it, however bad the rest lies? Free memory has at most two gaps for each live block, and one of them is as large as all are on
- * average; a segment of the driver's memory without live blocks is no gap of its own, as it is given back. */
+/* Is there memory for it, however bad the rest lies? Free memory has at most two gaps for each live block, and one of them is as
+ * large as all are on average; a segment of the driver's memory without live blocks is no gap of its own, as it is given back. */
 static bool promised(size_t size) {
     size_t live = read_count(&tally.live_bytes), blocks = read_count(&tally.live_blocks), aside = soak.room / 8;
 
@@ -172,8 +172,8 @@ static void failed(struct block *block, int result, bool runtime, struct moment 
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         wrong("an allocation of %zu bytes failed with %d", block->size, result);
     if (!captured_since(before) && promised(block->size))
-        wrong("out of memory: %zu bytes were refused with %zu of %zu bytes live in %zu blocks", block->size, read_count(&tally.live_bytes),
-              soak.room, read_count(&tally.live_blocks));
+        wrong("out of memory: %zu bytes were refused with %zu of %zu bytes live in %zu blocks", block->size,
+              read_count(&tally.live_bytes), soak.room, read_count(&tally.live_blocks));
 }
 
 static int pitched(struct block *block, bool runtime, size_t width) {
@@ -193,7 +193,8 @@ static void allocate_bytes(struct thread *t, struct block *block, size_t size, b
     struct moment before = moment();
     CUstream stream = lane_of(t, lane)->stream;
 
-    *block = (struct block){.size = size, .unused = unused, .kind = ordered ? ORDERED : SYNC, .place = t->lanes[lane].place, .lane = lane};
+    *block = (struct block){
+        .size = size, .unused = unused, .kind = ordered ? ORDERED : SYNC, .place = t->lanes[lane].place, .lane = lane};
     if (pitch && !ordered && size >= 512)
         block->size &= ~(size_t)511;
     count_live(block->size, 1);

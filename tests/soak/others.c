@@ -1,6 +1,6 @@
 /*
- * others.c: what happens beside allocations and frees: streams and contexts come and go, blocks go to other threads, streams capture, the driver
- * fails, and the program asks questions and makes mistakes.
+ * others.c: what happens beside allocations and frees: streams and contexts come and go, blocks go to other threads, streams
+ * capture, the driver fails, and the program asks questions and makes mistakes.
  */
 #include "soak.h"
 
@@ -81,7 +81,8 @@ static void context_begin(struct thread *t) {
     count(&tally.contexts, 1);
 }
 
-/* Does its stream-ordered memory end with a context? The driver's belongs to the device's pool, and so does what a pair of functions is not asked for. */
+/* Does its stream-ordered memory end with a context? The driver's belongs to the device's pool, and so does what a pair of
+ * functions is not asked for. */
 static bool all_ends(void) {
     return soak.backend && strcmp(soak.backend, "direct") != 0 && strcmp(soak.backend, "plugin") != 0;
 }
@@ -157,10 +158,12 @@ void fault_end(struct thread *t) {
 
 /* One of the driver's functions fails a few times, during the next operations. By one thread, as there is one list. */
 void fault_operation(struct thread *t) {
-    static const char *const functions[] = {"cuMemAlloc_v2",    "cuMemAlloc_v2",  "cuMemAllocManaged", "cuMemAllocAsync", "cuMemFree_v2", "cuMemFree_v2",
-                                            "cuMemFreeAsync",   "cuCtxRecordEvent", "cuCtxRecordEvent", "cuCtxWaitEvent", "cuEventRecord",
-                                            "cuEventQuery",     "cuEventSynchronize", "cuEventCreate", "cuMemGetInfo_v2", "cuMemAllocPitch_v2"};
-    uint32_t first = 1 + draw(t, 3), length = draw(t, 6), code = draw(t, 2) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
+    static const char *const functions[] = {"cuMemAlloc_v2",      "cuMemAlloc_v2",  "cuMemAllocManaged", "cuMemAllocAsync",
+                                            "cuMemFree_v2",       "cuMemFree_v2",   "cuMemFreeAsync",    "cuCtxRecordEvent",
+                                            "cuCtxRecordEvent",   "cuCtxWaitEvent", "cuEventRecord",     "cuEventQuery",
+                                            "cuEventSynchronize", "cuEventCreate",  "cuMemGetInfo_v2",   "cuMemAllocPitch_v2"};
+    uint32_t first = 1 + draw(t, 3), length = draw(t, 6),
+             code = draw(t, 2) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
     const char *function = functions[draw(t, COUNT_OF(functions))];
     char text[96];
 
@@ -187,7 +190,8 @@ static void range(struct thread *t) {
     enter(t, block->place);
     MUST(cuMemGetAddressRange(&base, &size, block->address + next_of(&t->random) % block->size));
     if (base != block->address || size != block->size)
-        wrong("block %u of %zu bytes at %#llx is said to be %zu bytes at %#llx", block->id, block->size, block->address, size, base);
+        wrong("block %u of %zu bytes at %#llx is said to be %zu bytes at %#llx", block->id, block->size, block->address, size,
+              base);
 }
 
 static void memory_info(struct thread *t) {
@@ -333,7 +337,8 @@ static void take_graph_memory(struct recording *r, size_t size) {
 static void give_graph_memory(const struct recording *r, CUdeviceptr memory) {
     int result = (int)cuMemFreeAsync(memory, r->stream);
 
-    for (int tries = 0; result && result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED && faulted_since(r->before) && tries < 20; tries++)
+    for (int tries = 0; result && result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED && faulted_since(r->before) && tries < 20;
+         tries++)
         result = (int)cuMemFreeAsync(memory, r->stream);
     went(r, result, "cuMemFreeAsync in a capture");
 }

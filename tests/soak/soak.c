@@ -1,14 +1,16 @@
 /*
- * The soak: random operations of many threads against a model of what they must come to (soak.h). In rounds: at the end of each the threads end,
- * everything is freed, by the threads or after them, and the library's figures and the driver's memory must be what they were.
+ * The soak: random operations of many threads against a model of what they must come to (soak.h). In rounds: at the end of each
+ * the threads end, everything is freed, by the threads or after them, and the library's figures and the driver's memory must be
+ * what they were.
  *
  *     soak OPERATIONS THREADS SEED [contexts=1|2|3] [captures=0|1] [faults=0|1] [slow=0|1|2] [foreign=0|1]
  *          [slots=COUNT] [largest=BYTES] [round=OPERATIONS] [room=BYTES]
  *
- * contexts: the primary one; one that all threads share; one of each thread's own, which comes and goes. slow: some work takes its time, with 2 much. foreign: blocks
- * are freed in the order of other contexts' streams, too. slots: how many blocks each thread may have. room: what
- * the device, or the arena, has; then an allocation that must find memory is not allowed to fail (1 thread, 1 context). All are on by default.
- * With one thread the operations of a seed are always the same; what the device has done by when is not.
+ * contexts: the primary one; one that all threads share; one of each thread's own, which comes and goes. slow: some work takes
+ * its time, with 2 much. foreign: blocks are freed in the order of other contexts' streams, too. slots: how many blocks each
+ * thread may have. room: what the device, or the arena, has; then an allocation that must find memory is not allowed to fail (1
+ * thread, 1 context). All are on by default. With one thread the operations of a seed are always the same; what the device has
+ * done by when is not.
  */
 #include "soak.h"
 
@@ -75,7 +77,8 @@ static void prepare(struct thread *t) {
     memset(t->mark, 0, sizeof t->mark);
     memset(t->lanes, 0, sizeof t->lanes);
     for (int i = 0; i < 2 * CONTEXTS; i++)
-        t->lanes[i] = (struct lane){i % 2 ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY, (enum place)(i / 2), i / 2 < soak.contexts && i / 2 != OWN};
+        t->lanes[i] = (struct lane){i % 2 ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY, (enum place)(i / 2),
+                                    i / 2 < soak.contexts && i / 2 != OWN};
 }
 
 /* Every stream and event goes; blocks that stay are used by nobody any more. */
@@ -128,7 +131,8 @@ static void check(const char *name, uint64_t least, uint64_t most) {
     long long value = figure(name);
 
     if (value < (long long)least || value > (long long)most)
-        wrong("the library says %s=%lld, the model %llu to %llu", name, value, (unsigned long long)least, (unsigned long long)most);
+        wrong("the library says %s=%lld, the model %llu to %llu", name, value, (unsigned long long)least,
+              (unsigned long long)most);
 }
 
 static void check_figures(void) {
@@ -185,7 +189,8 @@ static void check_memory(void) {
     MUST(cuDeviceGraphMemTrim(0));
     used = simcuda_used(0);
     if (used != soak.used_before + kept)
-        wrong("bytes are lost: the driver has given out %zu, at first %zu, and the library keeps %zu", used, soak.used_before, kept);
+        wrong("bytes are lost: the driver has given out %zu, at first %zu, and the library keeps %zu", used, soak.used_before,
+              kept);
 }
 
 /* The rest is this thread's to free, with streams of its own. */
@@ -288,7 +293,8 @@ int main(int argc, char **argv) {
 
     if (argc < 4)
         die("soak OPERATIONS THREADS SEED [option=value...]");
-    soak = (struct soak){.contexts = CONTEXTS, .captures = true, .faults = true, .slow = 1, .foreign = true, .slots = SLOTS, .largest = 64 * MIB};
+    soak = (struct soak){
+        .contexts = CONTEXTS, .captures = true, .faults = true, .slow = 1, .foreign = true, .slots = SLOTS, .largest = 64 * MIB};
     soak.operations = strtoull(argv[1], NULL, 10);
     soak.threads = atoi(argv[2]);
     soak.seed = strtoull(argv[3], NULL, 10);
@@ -304,11 +310,13 @@ int main(int argc, char **argv) {
         round_of(part);
         done += part;
     }
-    printf("%llu operations under %s: %llu allocations, %llu frees, %llu lost with a context, %llu out of memory, %llu handed over, %llu captures, "
+    printf("%llu operations under %s: %llu allocations, %llu frees, %llu lost with a context, %llu out of memory, %llu handed "
+           "over, %llu captures, "
            "%llu contexts, %llu faults, %llu mistakes, %lld fences, %lld device waits, %lld host waits; nothing wrong\n",
-           (unsigned long long)done, soak.backend ? soak.backend : "none", (unsigned long long)tally.allocations, (unsigned long long)tally.frees, (unsigned long long)tally.lost,
-           (unsigned long long)tally.out_of_memory, (unsigned long long)tally.handed, (unsigned long long)tally.captured,
-           (unsigned long long)tally.contexts, (unsigned long long)tally.faults, (unsigned long long)tally.refused,
-           soak.backend ? figure("fences") : 0, soak.backend ? figure("waits") : 0, soak.backend ? figure("host_waits") : 0);
+           (unsigned long long)done, soak.backend ? soak.backend : "none", (unsigned long long)tally.allocations,
+           (unsigned long long)tally.frees, (unsigned long long)tally.lost, (unsigned long long)tally.out_of_memory,
+           (unsigned long long)tally.handed, (unsigned long long)tally.captured, (unsigned long long)tally.contexts,
+           (unsigned long long)tally.faults, (unsigned long long)tally.refused, soak.backend ? figure("fences") : 0,
+           soak.backend ? figure("waits") : 0, soak.backend ? figure("host_waits") : 0);
     return 0;
 }

@@ -1,10 +1,12 @@
 /*
- * soak.h: what the files of the soak share. The program draws operations at random and knows of each what it must come to (operations.c, others.c);
- * who has which byte is kept twice (model.c): on the host, from an allocation's return to its free's call, and on the device, where host functions
- * in the streams say when a block's first and last use is reached. So two owners show at once, and a block that is handed on before the device is
- * done with its former owner shows when the device gets there, whatever the block's size and wherever in it the next one begins.
+ * soak.h: what the files of the soak share. The program draws operations at random and knows of each what it must come to
+ * (operations.c, others.c); who has which byte is kept twice (model.c): on the host, from an allocation's return to its free's
+ * call, and on the device, where host functions in the streams say when a block's first and last use is reached. So two owners
+ * show at once, and a block that is handed on before the device is done with its former owner shows when the device gets there,
+ * whatever the block's size and wherever in it the next one begins.
  *
- * Every operation has its own random numbers, of seed, thread and number; a failure names the three. Only for the simulated driver.
+ * Every operation has its own random numbers, of seed, thread and number; a failure names the three. Only for the simulated
+ * driver.
  */
 #ifndef CUPLUG_SOAK_H
 #define CUPLUG_SOAK_H
@@ -44,8 +46,8 @@ struct thread {
     int number;
     uint64_t operation; /* which one it is at */
     uint64_t random;
-    int current;       /* place whose context is current, -1: not known */
-    bool capturing;    /* inside its own capture */
+    int current;    /* place whose context is current, -1: not known */
+    bool capturing; /* inside its own capture */
     CUcontext own;
     CUevent mark[CONTEXTS];
     struct lane lanes[LANES];
@@ -70,7 +72,8 @@ extern struct soak soak;
 
 /* What has happened, all threads together. */
 struct tally {
-    _Atomic uint64_t allocations, frees, out_of_memory, other_failures, lost, handed, captured, contexts, faults, refused, live_bytes, live_blocks;
+    _Atomic uint64_t allocations, frees, out_of_memory, other_failures, lost, handed, captured, contexts, faults, refused,
+        live_bytes, live_blocks;
 };
 extern struct tally tally;
 
