@@ -4,6 +4,8 @@
 #   make programs         builds $(BUILD)/programs (or programs-gpu): <program>.<variant>
 #   make check-bats       runs tests/bats; leaves "<passed> <failed> <skipped>" in $(BUILD)/check/bats.count
 #   make check-gpu-bats   the same on the real driver; counts in $(BUILD)/check/gpu-bats.count
+#   make soak             10^8 random operations against a model; check-bats does 10^6 (OPERATIONS=, SEED=, PIECE= for others)
+#   make check-soak-teeth  plants the faults of tests/soak/teeth in a copy of the tree, each of which the soak must notice; takes minutes
 #   make soak-exits       ends and forks processes many thousand times
 #   make check-aarch64    a part of them on aarch64, under qemu; counts in $(BUILD)/check/aarch64.count
 
@@ -176,9 +178,22 @@ endif
 check-gpu-bats:
 	@$(MAKE) --no-print-directory CUPLUG_TEST_DRIVER=gpu check-bats
 
+# Random operations against a model, on the simulated driver only (tests/soak/soak.h).
+soak_program := $(BUILD)/soak/soak
+programs: $(if $(filter sim,$(CUPLUG_TEST_DRIVER)),$(soak_program))
+$(soak_program): $(wildcard tests/soak/*.c tests/soak/*.h) tests/programs/program.h shim/cuplug.h $(cudart_shared) $(libcuda)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(filter %.c,$^) $(cudart_shared) $(libcuda) $(system_libs) -o $@
+
 # What takes too long for every run: the same, many times over.
-.PHONY: soak-exits
+.PHONY: soak soak-exits
+soak: lib programs
+	BUILD=$(BUILD) tests/soak/run $(or $(OPERATIONS),100000000) $(or $(SEED),1) $(PIECE)
 soak-exits: lib programs
 	tests/soak/exits
+
+.PHONY: check-soak-teeth
+check-soak-teeth:
+	@CC="$(CC)" CUDA_INC=$(CUDA_INC) tests/soak/bite
 
 -include $(wildcard $(programs_dir)/*.d $(allocators_dir)/*.d)
