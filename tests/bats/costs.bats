@@ -14,7 +14,7 @@ pairs_called() {
   needs_sim "counts the simulated driver's calls"
   local backend threads calls few pairs=1000000
   [ -z "$SANITIZER" ] || pairs=50000
-  for backend in pool arena managed; do
+  for backend in pool arena; do
     for threads in 1 16; do
       pairs_called "$backend" "$threads" $pairs 10
       few=$calls

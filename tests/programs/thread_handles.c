@@ -10,7 +10,7 @@
 #define OLD 0x31
 #define NEW 0x42
 #define BLOCKS 3 /* of the next owner: the old one's is among them if it is to be had */
-#define SLOW_MS 10
+#define SLOW_MS 8
 
 /* cuda.h names them only for programs that use nothing else. */
 CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *memory, size_t size, CUstream stream);
