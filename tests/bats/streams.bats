@@ -73,3 +73,10 @@ last error: cudaSuccess" stream_destroyed.shared 200
     check_stats totals.frees=$rounds totals.peak_reserved_bytes"<=$((32 << 20))" || fail "$backend: see above"
   done
 }
+
+@test "ten thousand streams that come and go leave no handles behind, though nobody is short of memory (C54)" {
+  # Lost otherwise: an event of the driver's for each stream there ever was, and a walk over all of them in each free.
+  needs_sim "counts the simulated driver's calls"
+  local BACKENDS="direct pool arena managed $ALLOCATORS/example.so"
+  assert_says "streams left: 0, events kept for 5000 more: hardly any" streams_gone.link handles
+}
