@@ -48,16 +48,17 @@ struct cuplug_debt {
     _Atomic bool overdue; /* the rest is its owner's; this is looked at without the lock, too */
 };
 
-/* Blocks freed in the order of one stream, which may be another context's; never freed itself, used again once the stream is dead and its blocks
- * have gone on. */
+/* Blocks freed in the order of one stream, which may be another context's; never freed itself, used again once its blocks have gone on
+ * and the stream is dead, or frees no more. */
 struct cuplug_cache_stream {
-    struct cuplug_cache_stream *next;
+    struct cuplug_cache_stream *next; /* of those in use, or of those to be used again */
     uint64_t id;
     struct cuplug_list list; /* handed out at once to the same stream, to others once the fence has passed */
     struct cuplug_fence fence;
     struct cuplug_debt unrecorded;
-    int pins; /* records on their way, for which it must stay this stream's */
+    int pins; /* records on their way, for which it must stay this stream's, and walks that go on from it */
     bool dead;
+    bool idle; /* it had no blocks when the streams were last looked through, and has not freed since */
 };
 
 /* All that a backend keeps for one context. `lock` guards everything but the fences, which guard themselves. */
@@ -82,8 +83,10 @@ struct cuplug_cache {
     _Atomic unsigned most_unrecorded; /* how many blocks of them without a record */
     _Atomic int wanted;   /* allocations that are out of memory and look for it everywhere: now none may */
     _Atomic bool reserving; /* policy->keeps: a thread asks the driver for the one segment */
-    struct cuplug_cache_stream *streams;
+    struct cuplug_cache_stream *streams, *unused_streams;
     struct cuplug_slab stream_slab;
+    size_t unswept;      /* what speaks for looking through them, see cuplug_cache_stream_many */
+    size_t busy_streams; /* had blocks when that was done */
     struct cuplug_cache *next; /* while unused */
 };
 
@@ -121,6 +124,10 @@ struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache,
 /* Frees a live block in the order of a stream; NULL without memory to describe the stream. The lock is held. */
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
                                                      const struct cuplug_release *release);
+/* So many streams have freed that those which are gone are to be looked for; true for one of the frees only. The lock is held. */
+bool cuplug_cache_stream_many(struct cuplug_cache *cache);
+/* Looks for them: a poll, so that what their blocks and events are kept for comes to an end, also where no allocation ever has to ask. */
+void cuplug_cache_stream_sweep(struct cuplug_cache *cache);
 /* Is the work over that the stream had when this block was freed in its order? */
 bool cuplug_cache_stream_passed(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream, const struct cuplug_heap_block *block);
 /* Is it another context's? Then no record of the cache's own context covers it. */

@@ -237,6 +237,7 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cache->live_bytes = 0;
     cache->tight = cache->sparse = cache->keeping = false;
     cache->magazines = 0;
+    cache->busy_streams = 0;
     for (struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next) {
         stream->list = (struct cuplug_list){.aged = true};
         stream->dead = true;

@@ -41,10 +41,14 @@ static void each_stream(struct cuplug_cache *cache, void (*ask)(struct cuplug_fe
         for (count = 0; from && count < STREAMS_AT_ONCE; from = from->next)
             if (from->list.root)
                 found[count++] = from;
+        if (from)
+            from->pins++; /* it stays in the list */
         cuplug_unlock(&cache->lock);
         for (int i = 0; i < count; i++)
             ask(&found[i]->fence);
         cuplug_lock(&cache->lock);
+        if (from)
+            from->pins--;
     } while (from);
     cuplug_unlock(&cache->lock);
 }

@@ -8,7 +8,7 @@
 #include "cache.h"
 
 
-enum { MANY_STREAMS = 64 };
+enum { MANY_STREAMS = 64, NEW_STREAM = 4 };
 
 struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, const struct cuplug_context *context, uint64_t id) {
     struct cuplug_cache_stream *stream = cache->streams;
@@ -26,47 +26,48 @@ bool cuplug_cache_stream_passed(const struct cuplug_cache *cache, const struct c
     return cuplug_fence_passed(&cache->fence, block->mark);
 }
 
-/* An object that may serve another stream: a dead one without blocks, or any without blocks once there are many (a thread's default stream dies
- * with its thread, unseen). Its former stream just gets another object when it frees again. */
+/* An object that no stream uses any more; NULL if there is none. Its events are its former context's. The lock is held. */
 static struct cuplug_cache_stream *unused(struct cuplug_cache *cache, const struct cuplug_context *context) {
-    struct cuplug_cache_stream *stream, *empty = NULL;
-    int count = 0;
+    struct cuplug_cache_stream **link = &cache->unused_streams, *stream;
 
-    for (stream = cache->streams; stream; stream = stream->next, count++) {
+    for (; (stream = *link); link = &stream->next) {
         const struct cuplug_context *former = atomic_load_explicit(&stream->fence.context, memory_order_relaxed);
 
-        if (stream->list.root || stream->pins || (former != context && !cuplug_context_gone(former))) /* its events are its context's */
+        if (former != context && !cuplug_context_gone(former))
             continue;
         if (former != context)
             cuplug_fence_forget(&stream->fence);
-        if (stream->dead)
-            return stream;
-        empty = stream;
+        *link = stream->next;
+        return stream;
     }
-    return count >= MANY_STREAMS ? empty : NULL;
+    return NULL;
 }
 
 /* The stream's object, made if need be; NULL without memory. The lock is held. */
 static struct cuplug_cache_stream *stream_of(struct cuplug_cache *cache, struct cuplug_context *context, CUstream handle, uint64_t id) {
     struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, context, id);
 
-    if (stream)
+    if (stream) {
+        stream->idle = false;
+        cache->unswept += cache->busy_streams >= MANY_STREAMS;
         return stream;
+    }
     stream = unused(cache, context);
     if (!stream) {
         cache->stream_slab.object_size = sizeof *stream;
         stream = cuplug_slab_take(&cache->stream_slab);
         if (!stream)
             return NULL;
-        stream->next = cache->streams;
-        cache->streams = stream;
         stream->list.aged = true;
     }
+    stream->next = cache->streams;
+    cache->streams = stream;
+    cache->unswept += NEW_STREAM;
     /* A reused fence keeps counting, so an answer about its former stream cannot pass for one about this. */
     cuplug_fence_init(&stream->fence, context, handle, cache->policy->backend);
     stream->id = id;
     cuplug_cache_forgive(&stream->unrecorded);
-    stream->dead = false;
+    stream->dead = stream->idle = false;
     return stream;
 }
 
@@ -80,6 +81,46 @@ struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache,
     block->stream_mark = cuplug_fence_mark(&stream->fence);
     cuplug_heap_give(&cache->heap, &stream->list, block);
     return stream;
+}
+
+/* As many new streams as are still busy, or four times as many frees: so it comes to about a query for each new stream, and to less
+ * than one for each free, however far the device is behind. */
+bool cuplug_cache_stream_many(struct cuplug_cache *cache) {
+    size_t many = cache->busy_streams > MANY_STREAMS ? cache->busy_streams : MANY_STREAMS;
+
+    if (cache->unswept < NEW_STREAM * many)
+        return false;
+    cache->unswept = 0;
+    return true;
+}
+
+/* Sorts out the streams without blocks that are dead, or that were idle the last time, too: a thread's default stream dies with its
+ * thread, unseen. If one of these frees again, it just gets another object. The lock is held. */
+static void sort_out(struct cuplug_cache *cache) {
+    struct cuplug_cache_stream **link = &cache->streams, *stream;
+
+    cache->busy_streams = 0;
+    while ((stream = *link)) {
+        bool busy = stream->list.root || stream->pins;
+
+        if (!busy && (stream->dead || stream->idle)) {
+            *link = stream->next;
+            stream->next = cache->unused_streams;
+            cache->unused_streams = stream;
+            continue;
+        }
+        stream->idle = !busy;
+        cache->busy_streams += busy;
+        link = &stream->next;
+    }
+}
+
+void cuplug_cache_stream_sweep(struct cuplug_cache *cache) {
+    cuplug_cache_poll(cache);
+    cuplug_lock(&cache->lock);
+    cuplug_cache_drain(cache);
+    sort_out(cache);
+    cuplug_unlock(&cache->lock);
 }
 
 void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, CUstream handle, uint64_t id) {

@@ -61,11 +61,34 @@ static void host_waited(struct cuplug_fence *fence, const struct cuplug_context 
     CUPLUG_COUNT(fence->backend, context->device, host_waits, 1);
 }
 
+/* A stream's event whose record is known to be done, taken from its place, the one before `number`'s being looked at first; NULL if
+ * there is none. So a stream has as many events as records under way at a time. Not a context's: another thread may be about to make
+ * the device wait for just that record, and must not come upon a newer one. `recording` is ours. */
+static CUevent spare(struct cuplug_fence *fence, uint64_t number) {
+    uint64_t completed = atomic_load_explicit(&fence->completed, memory_order_relaxed);
+
+    if (!atomic_load_explicit(&fence->stream, memory_order_relaxed))
+        return NULL;
+    for (unsigned back = 1; back < CUPLUG_FENCE_RING; back++) {
+        unsigned slot = (number - back) % CUPLUG_FENCE_RING;
+        CUevent event = atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed);
+
+        if (!event || atomic_load_explicit(&fence->ring[slot].record, memory_order_relaxed) > completed)
+            continue;
+        atomic_store_explicit(&fence->ring[slot].record, 0, memory_order_relaxed);
+        atomic_store_explicit(&fence->ring[slot].event, NULL, memory_order_relaxed);
+        return event;
+    }
+    return NULL;
+}
+
 /* The event that is to hold record `number`. The context has been entered. */
 static CUevent event_of(struct cuplug_fence *fence, struct cuplug_context *context, uint64_t number) {
     CUevent _Atomic *slot = &fence->ring[number % CUPLUG_FENCE_RING].event;
     CUevent event = atomic_load_explicit(slot, memory_order_relaxed);
 
+    if (!event && (event = spare(fence, number)))
+        atomic_store_explicit(slot, event, memory_order_relaxed);
     if (!event && cuplug_context_push(context)) {
         if (!done(context, cuplug_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
             event = NULL;

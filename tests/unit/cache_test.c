@@ -1,8 +1,9 @@
 /*
  * cache_test.c: what the backends make of an alignment (C43), which no CUDA call can ask for, against a model of a driver that
  * only hands out addresses: every block lies within a segment, at its alignment, apart from all others, and all of it comes back.
- * A user would lose: other blocks' data, by a padded size that became negative.
+ * A user would lose: other blocks' data, by a padded size that became negative. And what they keep of streams that are gone (C54).
  */
+#include "backends/cache.h"
 #include "backends/registry.h"
 #include "config/options.h"
 #include "shim/capture.h"
@@ -72,10 +73,25 @@ static CUresult device_attribute(int *value, CUdevice_attribute attribute, CUdev
     return CUDA_SUCCESS;
 }
 
+static size_t events, queries;
+static bool behind; /* the device is, so that no event is done */
+
 static CUresult event_create(CUevent *event, unsigned flags) {
     (void)flags;
+    events++;
     *event = (CUevent)8;
     return CUDA_SUCCESS;
+}
+
+static CUresult event_record(CUevent event, CUstream stream) {
+    (void)event, (void)stream;
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_query(CUevent event) {
+    (void)event;
+    queries++;
+    return behind ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 static CUresult of_context(CUcontext context, CUevent event) {
@@ -96,7 +112,8 @@ struct cuplug_real cuplug_real = {{{
     .cuDeviceTotalMem_v2 = device_memory,
     .cuDeviceGetAttribute = device_attribute,
     .cuEventCreate = event_create,
-    .cuEventQuery = of_event,
+    .cuEventRecord = event_record,
+    .cuEventQuery = event_query,
     .cuEventSynchronize = of_event,
     .cuCtxRecordEvent = of_context,
     .cuCtxWaitEvent = of_context,
@@ -192,12 +209,12 @@ static void give(int i) {
     block[i] = block[--blocks];
 }
 
+static struct cuplug_context contexts[2 * CUPLUG_BACKEND_COUNT];
+static int used;
+
 static void try_backend(const struct cuplug_backend_ops *backend) {
     static const size_t alignments[] = {0, 1, 2, 32, 256, 512, 4096, 2 * MIB}, sizes[] = {0, 1, 31, 32, 256, 513, 100000};
     static const size_t absurd[] = {SIZE_MAX, SIZE_MAX - 510, SIZE_MAX - 511, SIZE_MAX / 2 + 1, SIZE_MAX / 2};
-    static struct cuplug_context contexts[CUPLUG_BACKEND_COUNT];
-    static int used;
-
     context = &contexts[used++];
     ops = backend;
     CHECK(ops->open("", &self) == CUDA_SUCCESS);
@@ -234,9 +251,80 @@ static void arena_blocks_lie_where_they_should(void) {
     try_backend(&cuplug_backend_arena);
 }
 
+enum { STREAMS = 10000, SOME_DOZENS = 200 };
+
+static void pair_in_stream(uint64_t id, CUstream stream) {
+    struct cuplug_request request = {
+        .struct_size = sizeof request, .kind = CUPLUG_ASYNC, .size = 512, .context = context, .stream = stream, .stream_id = id};
+    struct cuplug_release release = {
+        .struct_size = sizeof release, .kind = CUPLUG_ASYNC, .context = context, .stream = stream, .stream_id = id};
+    struct cuplug_block pair = {.size = 512, .kind = CUPLUG_ASYNC, .context = context};
+
+    CHECK(ops->alloc(self, &request, &pair) == CUDA_SUCCESS);
+    CHECK(ops->free(self, &pair, &release) == CUDA_SUCCESS);
+}
+
+/* Streams that come, free and go: the program destroys one, or its thread ends, which nobody sees. */
+static void come_and_go(uint64_t from, bool destroyed) {
+    for (uint64_t id = from; id < from + STREAMS; id++) {
+        pair_in_stream(id, destroyed ? (CUstream)id : CU_STREAM_PER_THREAD);
+        if (destroyed)
+            ops->stream_destroyed(self, context, (CUstream)id, id);
+    }
+}
+
+static size_t length(const struct cuplug_cache_stream *stream) {
+    size_t count = 0;
+
+    for (; stream; stream = stream->next)
+        count++;
+    return count;
+}
+
+/* What an allocation or free walks along, and what there is in all. */
+static size_t in_use(void) {
+    return length(((struct cuplug_cache *)context->cache[((struct cuplug_policy *)self)->backend])->streams);
+}
+static size_t objects(void) {
+    return in_use() + length(((struct cuplug_cache *)context->cache[((struct cuplug_policy *)self)->backend])->unused_streams);
+}
+
+/* Though there is always memory ready, so that no allocation has to ask what is done. */
+static void try_streams(const struct cuplug_backend_ops *backend) {
+    context = &contexts[used++];
+    atomic_store(&context->origin, CUPLUG_CONTEXT_PRIMARY);
+    ops = backend;
+    taken = 0; /* another device */
+    CHECK(ops->open("", &self) == CUDA_SUCCESS);
+    take(32 * MIB, 0);
+    give(0);
+    events = 0;
+    come_and_go(3, true);
+    CHECK(events < SOME_DOZENS && objects() < SOME_DOZENS);
+    come_and_go(3 + STREAMS, false);
+    CHECK(events < SOME_DOZENS && objects() < SOME_DOZENS);
+    /* With the device behind all is kept, and hardly asked for; later it goes, without another new stream. */
+    behind = true;
+    queries = 0;
+    come_and_go(3 + 2 * STREAMS, true);
+    CHECK(queries < 4 * STREAMS);
+    CHECK(in_use() > STREAMS / 2);
+    behind = false;
+    for (int i = 0; i < 5 * STREAMS; i++)
+        pair_in_stream(1, NULL);
+    CHECK(in_use() < SOME_DOZENS);
+}
+
+static void streams_that_are_gone_leave_nothing_behind(void) {
+    try_streams(&cuplug_backend_pool);
+    try_streams(&cuplug_backend_managed);
+    try_streams(&cuplug_backend_arena);
+}
+
 int main(void) {
     RUN(pool_blocks_lie_where_they_should);
     RUN(managed_blocks_lie_where_they_should);
     RUN(arena_blocks_lie_where_they_should);
+    RUN(streams_that_are_gone_leave_nothing_behind);
     return 0;
 }
