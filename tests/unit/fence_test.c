@@ -33,6 +33,11 @@ static CUresult record_event(CUcontext context, CUevent event) {
     return CUDA_SUCCESS;
 }
 
+static CUresult record_stream_event(CUevent event, CUstream stream) {
+    (void)stream;
+    return record_event(NULL, event);
+}
+
 static CUresult query_event(CUevent event) {
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -41,7 +46,12 @@ static CUresult query_event(CUevent event) {
                : CUDA_ERROR_NOT_READY;
 }
 
-struct cuplug_real cuplug_real = {{{.cuEventCreate = event_create, .cuCtxRecordEvent = record_event, .cuEventQuery = query_event}}};
+struct cuplug_real cuplug_real = {{{
+    .cuEventCreate = event_create,
+    .cuCtxRecordEvent = record_event,
+    .cuEventRecord = record_stream_event,
+    .cuEventQuery = query_event,
+}}};
 
 /* What the fence needs of the rest of the shim. */
 bool cuplug_context_enter(struct cuplug_context *context) {
@@ -63,6 +73,7 @@ bool cuplug_context_shared(void) {
 
 static struct cuplug_context contexts[2];
 static struct cuplug_fence fence;
+static CUstream stream; /* which it watches; NULL: the context */
 static _Atomic bool stop;
 static _Atomic unsigned early, passed;
 
@@ -108,13 +119,15 @@ static void reset(int round) {
         sched_yield();
     cuplug_fence_forget(&fence);
     atomic_store(&next->gone, false);
-    cuplug_fence_init(&fence, next, NULL, 1);
+    cuplug_fence_init(&fence, next, stream, 1);
 }
 
-static void nothing_passes_before_its_work_is_done(void) {
+static void try_fence(void) {
     pthread_t threads[FREERS + 1];
 
-    cuplug_fence_init(&fence, &contexts[0], NULL, 1);
+    stop = false;
+    early = passed = 0;
+    cuplug_fence_init(&fence, &contexts[0], stream, 1);
     for (int i = 0; i < FREERS + 1; i++)
         pthread_create(&threads[i], NULL, i < FREERS ? freer : device, NULL);
     for (int round = 0; round < RESETS; round++) {
@@ -131,7 +144,17 @@ static void nothing_passes_before_its_work_is_done(void) {
     CHECK(atomic_load(&passed) > 100);
 }
 
+static void nothing_passes_before_its_work_is_done(void) {
+    try_fence();
+}
+
+static void the_same_where_a_stream_is_watched(void) {
+    stream = (CUstream)8;
+    try_fence();
+}
+
 int main(void) {
     RUN(nothing_passes_before_its_work_is_done);
+    RUN(the_same_where_a_stream_is_watched);
     return 0;
 }
