@@ -480,7 +480,7 @@ static __attribute__((noinline)) void spilled(struct cuplug_cache *cache) {
 static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, const struct cuplug_block *block, const struct cuplug_release *release) {
     struct cuplug_heap_block *freed = block->cookie;
     struct cuplug_cache_stream *stream = NULL;
-    bool due = false, wait = false, many = false, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
+    bool due = false, wait = false, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
     uint64_t mark = 0;
 
     if (release->kind == CUPLUG_ASYNC && release->context != block->context)
@@ -503,7 +503,6 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_heap_give(&cache->heap, &cache->ready, freed);
     } else if (release->kind == CUPLUG_ASYNC && (release->context == block->context || release->context->origin) &&
                (stream = cuplug_cache_stream_free(cache, freed, release))) {
-        many = cuplug_cache_stream_many(cache);
         due = owe_in_stream(cache, &stream, freed);
         mark = stream ? freed->stream_mark : freed->mark;
     } else {
@@ -523,7 +522,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
     }
     if (release->kind == CUPLUG_SYNC && !idle)
         cuplug_fence_allow(&cache->fence);
-    if (many)
+    else if (atomic_load_explicit(&cache->sweeping, memory_order_relaxed))
         cuplug_cache_stream_sweep(cache);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);

@@ -58,7 +58,8 @@ struct cuplug_cache_stream {
     struct cuplug_debt unrecorded;
     int pins; /* records on their way, for which it must stay this stream's, and walks that go on from it */
     bool dead;
-    bool idle; /* it had no blocks when the streams were last looked through, and has not freed since */
+    bool idle;    /* it had no blocks when the streams were last looked through, and has not freed since */
+    bool watched; /* its next free is of interest for that */
 };
 
 /* All that a backend keeps for one context. `lock` guards everything but the fences, which guard themselves. */
@@ -85,8 +86,9 @@ struct cuplug_cache {
     _Atomic bool reserving; /* policy->keeps: a thread asks the driver for the one segment */
     struct cuplug_cache_stream *streams, *unused_streams;
     struct cuplug_slab stream_slab;
-    size_t unswept;      /* what speaks for looking through them, see cuplug_cache_stream_many */
-    size_t busy_streams; /* had blocks when that was done */
+    size_t unswept;        /* what speaks for looking through them */
+    size_t busy_streams;   /* had blocks when that was done */
+    _Atomic bool sweeping; /* it is time: so many have freed; also looked at without the lock */
     struct cuplug_cache *next; /* while unused */
 };
 
@@ -124,9 +126,8 @@ struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache,
 /* Frees a live block in the order of a stream; NULL without memory to describe the stream. The lock is held. */
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
                                                      const struct cuplug_release *release);
-/* So many streams have freed that those which are gone are to be looked for; true for one of the frees only. The lock is held. */
-bool cuplug_cache_stream_many(struct cuplug_cache *cache);
-/* Looks for them: a poll, so that what their blocks and events are kept for comes to an end, also where no allocation ever has to ask. */
+/* Called once `sweeping`: looks for the streams that are gone. It asks the driver, so that what is kept of them comes to an end also where no
+ * allocation ever has to ask. Takes the lock. */
 void cuplug_cache_stream_sweep(struct cuplug_cache *cache);
 /* Is the work over that the stream had when this block was freed in its order? */
 bool cuplug_cache_stream_passed(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream, const struct cuplug_heap_block *block);

@@ -26,7 +26,7 @@ bool cuplug_cache_stream_passed(const struct cuplug_cache *cache, const struct c
     return cuplug_fence_passed(&cache->fence, block->mark);
 }
 
-/* An object that no stream uses any more; NULL if there is none. Its events are its former context's. The lock is held. */
+/* An object that no stream uses any more, and whose events, which are its former context's, can be used; NULL if there is none. */
 static struct cuplug_cache_stream *unused(struct cuplug_cache *cache, const struct cuplug_context *context) {
     struct cuplug_cache_stream **link = &cache->unused_streams, *stream;
 
@@ -43,16 +43,33 @@ static struct cuplug_cache_stream *unused(struct cuplug_cache *cache, const stru
     return NULL;
 }
 
-/* The stream's object, made if need be; NULL without memory. The lock is held. */
-static struct cuplug_cache_stream *stream_of(struct cuplug_cache *cache, struct cuplug_context *context, CUstream handle, uint64_t id) {
-    struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, context, id);
+static bool crowded(const struct cuplug_cache *cache) {
+    return cache->busy_streams >= MANY_STREAMS;
+}
 
-    if (stream) {
-        stream->idle = false;
-        cache->unswept += cache->busy_streams >= MANY_STREAMS;
-        return stream;
-    }
-    stream = unused(cache, context);
+/* Time to look through the streams: once there are as many new ones as were still busy the last time, or four times as many frees
+ * while many are. So it comes to about a query for each new stream, and to less than one for each free, however far the device is
+ * behind. */
+static void count_towards_sweep(struct cuplug_cache *cache, size_t by) {
+    cache->unswept += by;
+    if (cache->unswept < NEW_STREAM * (crowded(cache) ? cache->busy_streams : MANY_STREAMS))
+        return;
+    cache->unswept = 0;
+    atomic_store_explicit(&cache->sweeping, true, memory_order_relaxed);
+}
+
+static __attribute__((noinline)) void note_free(struct cuplug_cache *cache, struct cuplug_cache_stream *stream) {
+    stream->idle = false;
+    stream->watched = crowded(cache);
+    if (stream->watched)
+        count_towards_sweep(cache, 1);
+}
+
+/* An object for a stream that has none; NULL without memory. The lock is held. */
+static __attribute__((noinline)) struct cuplug_cache_stream *new_stream(struct cuplug_cache *cache, struct cuplug_context *context,
+                                                                        CUstream handle, uint64_t id) {
+    struct cuplug_cache_stream *stream = unused(cache, context);
+
     if (!stream) {
         cache->stream_slab.object_size = sizeof *stream;
         stream = cuplug_slab_take(&cache->stream_slab);
@@ -62,36 +79,30 @@ static struct cuplug_cache_stream *stream_of(struct cuplug_cache *cache, struct 
     }
     stream->next = cache->streams;
     cache->streams = stream;
-    cache->unswept += NEW_STREAM;
+    count_towards_sweep(cache, NEW_STREAM);
     /* A reused fence keeps counting, so an answer about its former stream cannot pass for one about this. */
     cuplug_fence_init(&stream->fence, context, handle, cache->policy->backend);
     stream->id = id;
     cuplug_cache_forgive(&stream->unrecorded);
     stream->dead = stream->idle = false;
+    stream->watched = crowded(cache);
     return stream;
 }
 
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
                                                      const struct cuplug_release *release) {
-    struct cuplug_cache_stream *stream = stream_of(cache, release->context, release->stream, release->stream_id);
+    struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, release->context, release->stream_id);
 
     if (!stream)
+        stream = new_stream(cache, release->context, release->stream, release->stream_id);
+    else if (stream->watched)
+        note_free(cache, stream);
+    if (!stream)
         return NULL;
-    block->mark = cuplug_fence_mark(&cache->fence);
-    block->stream_mark = cuplug_fence_mark(&stream->fence);
+    block->mark = cuplug_fence_mark_locked(&cache->fence);
+    block->stream_mark = cuplug_fence_mark_locked(&stream->fence);
     cuplug_heap_give(&cache->heap, &stream->list, block);
     return stream;
-}
-
-/* As many new streams as are still busy, or four times as many frees: so it comes to about a query for each new stream, and to less
- * than one for each free, however far the device is behind. */
-bool cuplug_cache_stream_many(struct cuplug_cache *cache) {
-    size_t many = cache->busy_streams > MANY_STREAMS ? cache->busy_streams : MANY_STREAMS;
-
-    if (cache->unswept < NEW_STREAM * many)
-        return false;
-    cache->unswept = 0;
-    return true;
 }
 
 /* Sorts out the streams without blocks that are dead, or that were idle the last time, too: a thread's default stream dies with its
@@ -110,12 +121,15 @@ static void sort_out(struct cuplug_cache *cache) {
             continue;
         }
         stream->idle = !busy;
+        stream->watched = true;
         cache->busy_streams += busy;
         link = &stream->next;
     }
 }
 
 void cuplug_cache_stream_sweep(struct cuplug_cache *cache) {
+    if (!atomic_exchange_explicit(&cache->sweeping, false, memory_order_relaxed)) /* another thread does */
+        return;
     cuplug_cache_poll(cache);
     cuplug_lock(&cache->lock);
     cuplug_cache_drain(cache);
