@@ -1,7 +1,7 @@
 /*
  * A thousand streams that each allocate, work and free, and are destroyed with that pending; then one large allocation on stream
  * 0, of all the bytes there are. Argument: "handles" or "threads", how many streams and events of the driver's are left of streams
- * that come and go one by one, threads' default streams with their threads.
+ * that come and go one by one, threads' default streams with their threads; and how many there are in all.
  */
 #include "driver.h"
 #include <dlfcn.h>
@@ -105,7 +105,7 @@ static void threads_one_by_one(int count) {
 
 /* There is memory for all of them, so that nobody has to look for any. After many streams there are no more events than after half
  * as many, and never more than some dozens (a hundred were seen). */
-static void handles(void (*one_by_one)(int count)) {
+static void handles(void (*one_by_one)(int count), int count) {
     const char *(*calls)(int, unsigned long *) = NULL;
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
     if (driver)
@@ -114,20 +114,20 @@ static void handles(void (*one_by_one)(int count)) {
         skip("needs the simulated driver");
     CU(cuMemFreeAsync(large_block(), NULL));
     CU(cuCtxSynchronize());
-    one_by_one(5 * STREAMS);
+    one_by_one(count / 2);
     long half = made(calls, "cuEvent");
-    one_by_one(5 * STREAMS);
+    one_by_one(count / 2);
     long events = made(calls, "cuEvent");
-    printf("streams left: %ld, events: %s, more of them after 5000 more: %s\n", made(calls, "cuStream"),
+    printf("streams left: %ld, events: %s, more of them after as many more: %s\n", made(calls, "cuStream"),
            events < 300 ? "few" : "many", events - half < 100 ? "hardly any" : "many");
 }
 
 int main(int argc, char **argv) {
     use_primary(0);
-    if (argc > 1 && strcmp(argv[1], "handles") == 0)
-        handles(streams_one_by_one);
-    else if (argc > 1 && strcmp(argv[1], "threads") == 0)
-        handles(threads_one_by_one);
+    if (argc > 2 && strcmp(argv[1], "handles") == 0)
+        handles(streams_one_by_one, atoi(argv[2]));
+    else if (argc > 2 && strcmp(argv[1], "threads") == 0)
+        handles(threads_one_by_one, atoi(argv[2]));
     else
         reuse();
     return 0;
