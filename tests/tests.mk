@@ -34,11 +34,11 @@ program_cflags  = $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Itests/programs -MMD -MP -MF
 runtime_programs := runtime_kinds exits ipc free_waits_for_kernel recycled_blocks stream_reuse stream_destroyed thread_streams capture \
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
   fork_ends fork_in_loader fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted \
-  graph_memory first_call peer peer_order thread_blocks
+  graph_memory first_call peer peer_order thread_blocks freed_elsewhere
 driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life foreign_streams no_context \
   free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool null_arguments failures faulted \
   fault_elsewhere memory_short ipc_corners plugin_moments capture_full \
-  collective
+  collective thread_handles stream_chain streams_gone hit_pairs
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens
 linked_programs  := forwarding_main next_lookup next_alone
 reaches          := link link-ptds dlsym dlsym-ptds getproc1 getproc1-ptds getproc2 getproc2-ptds deep1 deep2 entrypoint entrypoint-version
@@ -160,7 +160,7 @@ check-bats: lib programs
 # among them: what is about this machine's programs (children, command, config) and about the debug build (faults).
 aarch64_compiler := aarch64-linux-gnu-gcc
 aarch64_runner   := qemu-aarch64 -L /usr/aarch64-linux-gnu
-aarch64_files    := loader lookup ways ways_driver queries preload frees order contexts fork sizes memory drivers report api pluggable backends capture plugins
+aarch64_files    := loader lookup ways ways_driver queries preload frees order streams contexts fork sizes memory drivers report api pluggable backends capture plugins
 aarch64_lacking  := $(strip $(foreach tool,$(aarch64_compiler) $(firstword $(aarch64_runner)),$(if $(shell command -v $(tool)),,$(tool))))
 
 .PHONY: check-aarch64

@@ -82,18 +82,6 @@ per-thread-to-stream stream-to-default two-threads handle-again"
   assert_says "$expected" stream_reuse.ptds all
 }
 
-@test "streams destroyed with frees pending give their memory back" {
-  # Lost otherwise: memory of streams that are gone, or a crash on their handles.
-  assert_says "after 200 destroyed streams: wrong bytes 0
-last error: cudaSuccess" stream_destroyed.shared 200
-}
-
-@test "threads with default streams of their own are kept apart" {
-  # Lost otherwise: one thread's data, when its stream is taken for another's of the same handle.
-  assert_says "threads with streams of their own: wrong blocks 0" thread_streams.ptds
-  assert_says "threads with streams of their own: wrong blocks 0" thread_streams.shared
-}
-
 @test "sixteen threads allocate, exchange, check and free in every way" {
   # Lost otherwise: any data, in a program with threads.
   local backend variant
