@@ -11,6 +11,8 @@
 #include "cache.h"
 
 #include "shim/capture.h"
+#include "shim/live_table.h"
+#include "shim/stats.h"
 #include "shim/thread.h"
 
 #define MIB ((size_t)1 << 20)
@@ -343,6 +345,22 @@ static bool owe(struct cuplug_magazine *magazine, const struct cuplug_heap_block
     return !covered;
 }
 
+/* Puts a freed block into its bin. True if this free is to record. The lock is held. */
+static bool put(struct cuplug_magazine *magazine, struct cuplug_heap_block *freed, size_t share) {
+    freed->mark = cuplug_fence_mark_locked(&magazine->cache->fence);
+    cuplug_queue_push(&magazine->bin[freed->class].freed, freed);
+    magazine->bytes += freed->size;
+    return owe(magazine, freed, share);
+}
+
+static void record(struct cuplug_magazine *magazine, struct cuplug_cache *cache, uint64_t mark) {
+    if (cuplug_cache_record(&cache->fence, mark))
+        return;
+    cuplug_brief_lock(&magazine->lock);
+    magazine->unrecorded.overdue = true;
+    cuplug_brief_unlock(&magazine->lock);
+}
+
 bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context *context, struct cuplug_heap_block *freed, bool *more) {
     int class = freed->shared || busy(cache) ? -1 : freed->class;
     struct cuplug_magazine *magazine = class < 0 ? NULL : mine(cache, context);
@@ -357,20 +375,125 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context 
         cuplug_brief_unlock(&magazine->lock);
         return false;
     }
-    mark = freed->mark = cuplug_fence_mark_locked(&cache->fence);
-    cuplug_queue_push(&magazine->bin[class].freed, freed);
-    magazine->bytes += freed->size;
-    due = owe(magazine, freed, share);
+    due = put(magazine, freed, share);
+    mark = freed->mark;
     *more = magazine->bytes > share;
     if (*more)
         overflow(magazine);
     cuplug_brief_unlock(&magazine->lock);
-    if (due && !cuplug_cache_record(&cache->fence, mark)) {
-        cuplug_brief_lock(&magazine->lock);
-        magazine->unrecorded.overdue = true;
-        cuplug_brief_unlock(&magazine->lock);
-    }
+    if (due)
+        record(magazine, cache, mark);
     return true;
+}
+
+/*
+ * The common allocation and the common free, each in one go from the table to the magazine: nothing is built on the way, nobody else's lock is taken, and no
+ * function called that is not compiled in. Whatever is not common goes the long way, which does the same in cuplug_core_alloc and cuplug_core_free.
+ */
+
+static inline struct cuplug_magazine *first_magazine(void) {
+    return cuplug_self.kept ? first_of(cuplug_self.kept) : NULL;
+}
+
+bool cuplug_backend_take_kept(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
+    struct cuplug_magazine *magazine = first_magazine();
+    struct cuplug_kept *kept = cuplug_self.kept;
+    int class = cuplug_cache_class(request->size);
+    struct cuplug_heap_block *block;
+    struct cuplug_record *record;
+    struct cuplug_shard *shard;
+    struct bin *bin;
+
+    if (!magazine || magazine->context != request->context || class < 0 || request->kind != CUPLUG_SYNC || request->alignment > CUPLUG_CACHE_GRAIN ||
+        kept->next_number == kept->last_number)
+        return false;
+    cuplug_brief_lock(&magazine->lock);
+    bin = &magazine->bin[class];
+    block = bin->stock ? bin->stock : bin->freed.oldest;
+    if (!block || magazine->cache->policy->backend != backend || !usable(magazine->cache) ||
+        (!bin->stock && !cuplug_fence_passed(&magazine->cache->fence, block->mark)))
+        goto no;
+    shard = cuplug_shard_of(block->address);
+    cuplug_brief_lock(&shard->lock);
+    record = cuplug_shard_place(shard, block->address);
+    if (!record || record->backend != CUPLUG_LEFT) {
+        cuplug_brief_unlock(&shard->lock);
+        goto no;
+    }
+    record->size = request->size; /* one by one: whoever reads a part of what was written in another width waits for the store */
+    record->kind = CUPLUG_SYNC;
+    record->backend = (unsigned)backend;
+    record->cookie = block;
+    record->context = request->context;
+    record->stream = request->stream_id;
+    record->sequence = kept->next_number++;
+    record->device = (unsigned)request->device;
+    record->sync_memops = 0;
+    shard->live++;
+    cuplug_brief_unlock(&shard->lock);
+    if (bin->stock)
+        drop_stock(magazine, bin);
+    else
+        drop_oldest(magazine, bin);
+    magazine->asked = 0;
+    cuplug_brief_unlock(&magazine->lock);
+    *pointer = block->address;
+    cuplug_stats_allocated(backend, request->device, request->size);
+    return true;
+no:
+    cuplug_brief_unlock(&magazine->lock);
+    return false;
+}
+
+/* What the long way would see to, of this block or before it. The magazine's and the shard's locks are held. */
+static inline bool uncommon(const struct cuplug_magazine *magazine, const struct cuplug_record *record, const struct cuplug_heap_block *freed, size_t share) {
+    return record->kind != CUPLUG_SYNC || record->context != magazine->context || (int)record->backend != magazine->cache->policy->backend || freed->shared ||
+           freed->class < 0 || magazine->bytes + freed->size > share;
+}
+
+struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer) {
+    struct cuplug_magazine *magazine = first_magazine();
+    struct cuplug_shard *shard = cuplug_shard_of(pointer);
+    struct cuplug_context *context;
+    struct cuplug_heap_block *freed;
+    struct cuplug_record *record_of;
+    struct cuplug_cache *cache;
+    int backend, device;
+    size_t size, share;
+    bool due;
+    uint64_t mark;
+
+    if (!magazine)
+        return NULL;
+    cuplug_brief_lock(&magazine->lock);
+    cache = magazine->cache;
+    context = magazine->context;
+    if (!cache || !usable(cache) || busy(cache) || cache->policy->free_waits || !cuplug_context_live(context) || cuplug_context_fault(context))
+        goto no;
+    share = atomic_load_explicit(&cache->share, memory_order_relaxed);
+    cuplug_brief_lock(&shard->lock);
+    record_of = cuplug_shard_find(shard, pointer);
+    freed = record_of ? record_of->cookie : NULL;
+    if (!record_of || record_of->backend == CUPLUG_BACKEND_DIRECT || uncommon(magazine, record_of, freed, share)) {
+        cuplug_brief_unlock(&shard->lock);
+        goto no;
+    }
+    size = record_of->size;
+    backend = (int)record_of->backend;
+    device = (int)record_of->device;
+    cuplug_shard_take_out(shard, record_of);
+    cuplug_brief_unlock(&shard->lock);
+    due = put(magazine, freed, share);
+    mark = freed->mark;
+    cuplug_brief_unlock(&magazine->lock);
+    if (due)
+        record(magazine, cache, mark);
+    cuplug_fence_allow(&cache->fence);
+    cuplug_stats_freed(backend, device, size);
+    return context;
+no:
+    cuplug_brief_unlock(&magazine->lock);
+    return NULL;
 }
 
 /* Calls `visit` for each magazine of the cache, its lock held. */
