@@ -15,29 +15,57 @@ static size_t bytes_for(uint32_t capacity) {
     return (size_t)capacity * (sizeof(uint64_t) + sizeof(struct cuplug_record));
 }
 
-/* The same, without the keys that were left, if that makes room for a while; else a larger one. */
-static uint32_t next_capacity(const struct cuplug_shard *shard) {
-    uint32_t capacity = shard->capacity, small = capacity < DOUBLE_BELOW;
+/* Empties slot i and moves back whatever its hole would cut off from its home. */
+static void erase(struct cuplug_shard *shard, uint32_t i) {
+    uint32_t j = i;
 
-    if (capacity == 0)
-        return FIRST_CAPACITY;
-    if (shard->live < (small ? capacity / 2 : capacity - capacity / 4))
-        return capacity;
-    return small ? capacity * 2 : capacity + capacity / 8;
+    for (;;) {
+        uint32_t want, from_hole, from_home;
+
+        j = cuplug_shard_next(shard, j);
+        if (!shard->keys[j])
+            break;
+        want = cuplug_shard_home(shard, shard->keys[j]);
+        from_hole = j >= i ? j - i : j + shard->capacity - i;
+        from_home = j >= want ? j - want : j + shard->capacity - want;
+        if (from_home < from_hole)
+            continue;
+        shard->keys[i] = shard->keys[j];
+        shard->records[i] = shard->records[j];
+        i = j;
+    }
+    shard->keys[i] = 0;
+}
+
+/* Forgets the keys that were left, if that makes room for a while. The lock is held. */
+static bool forget_left(struct cuplug_shard *shard) {
+    uint32_t capacity = shard->capacity, few = capacity < DOUBLE_BELOW ? capacity / 2 : capacity - capacity / 4;
+
+    if (shard->live >= few)
+        return false;
+    for (uint32_t i = 0; i < capacity;)
+        if (shard->keys[i] && shard->records[i].backend == CUPLUG_LEFT)
+            erase(shard, i); /* which may have moved another here: look again */
+        else
+            i++;
+    shard->used = shard->live;
+    return true;
 }
 
 bool cuplug_shard_grow(struct cuplug_shard *shard) {
-    uint64_t *old_keys = shard->keys;
-    uint32_t capacity = next_capacity(shard);
+    uint32_t old_capacity = shard->capacity;
+    uint32_t capacity = old_capacity == 0 ? FIRST_CAPACITY : old_capacity < DOUBLE_BELOW ? old_capacity * 2 : old_capacity + old_capacity / 8;
     struct cuplug_shard old;
     uint64_t *keys;
 
+    if (forget_left(shard))
+        return true;
     cuplug_brief_unlock(&shard->lock);
     keys = cuplug_pages_map(bytes_for(capacity));
     cuplug_brief_lock(&shard->lock);
     if (!keys)
         return false;
-    if (shard->keys != old_keys) { /* another thread was faster */
+    if (shard->capacity != old_capacity) { /* another thread was faster */
         cuplug_brief_unlock(&shard->lock);
         cuplug_pages_unmap(keys, bytes_for(capacity));
         cuplug_brief_lock(&shard->lock);
