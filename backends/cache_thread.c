@@ -1,10 +1,11 @@
 /*
- * cache_thread.c: small blocks that a thread freed and keeps, for its own next allocations: neither the cache's lock nor the heap is needed then. The fence's
- * protocol is the same as everywhere: each block carries the mark of its free, and is handed out once a record above it has passed.
+ * cache_thread.c: small blocks that a thread freed and keeps, for its own next allocations: neither the cache's lock nor the heap is
+ * needed then. The fence's protocol is the same as everywhere: each block carries the mark of its free, and is handed out once a record
+ * above it has passed.
  *
- * A magazine belongs to one thread and serves one context at a time. Its lock is nearly always free: besides the thread only who needs memory, counts
- * what is idle, or sees the context end takes it. Blocks go between a magazine and the cache under both locks, so whoever looks into one after the other
- * finds them. Sizes come in classes, so that any block of a bin serves any request for it.
+ * A magazine belongs to one thread and serves one context at a time. Its lock is nearly always free: besides the thread only who needs
+ * memory, counts what is idle, or sees the context end takes it. Blocks go between a magazine and the cache under both locks, so whoever
+ * looks into one after the other finds them. Sizes come in classes, so that any block of a bin serves any request for it.
  *
  * All threads together keep about an eighth of what there is, or 32 MiB (not of an arena); each has an equal share, of 8 MiB at most.
  */
@@ -17,7 +18,8 @@
 
 #define MIB ((size_t)1 << 20)
 
-enum { BINS = 72, SMALL_UNITS = 2048 /* 1 MiB in units of 512 bytes */, MOST_UNRECORDED = 64, LEAST_UNRECORDED = 8, MOST_PATIENCE = 64, MOST_AT_ONCE = 16 };
+enum { BINS = 72, SMALL_UNITS = 2048 /* 1 MiB in units of 512 bytes */ };
+enum { MOST_UNRECORDED = 64, LEAST_UNRECORDED = 8, MOST_PATIENCE = 64, MOST_AT_ONCE = 16 };
 
 static const size_t most_share = 8 * MIB, least_in_all = 32 * MIB, least_due = MIB;
 static const size_t bytes_at_once = 256 << 10;
@@ -187,7 +189,8 @@ static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, s
     count_magazine(cache, context, true);
 }
 
-static __attribute__((noinline)) struct cuplug_magazine *find_or_bind(struct cuplug_kept *kept, struct cuplug_cache *cache, struct cuplug_context *context) {
+static __attribute__((noinline)) struct cuplug_magazine *find_or_bind(struct cuplug_kept *kept, struct cuplug_cache *cache,
+                                                                      struct cuplug_context *context) {
     struct cuplug_magazine *magazine = first_of(kept);
 
     while (magazine && (magazine->cache != cache || magazine->context != context))
@@ -211,8 +214,8 @@ static bool raised(const _Atomic bool *flag) {
     return atomic_load_explicit(flag, memory_order_relaxed);
 }
 
-/* Not where memory is short: then every free records, and everything is everybody's. Whoever collects for want of memory raises `wanted` before and takes
- * the lock of each magazine, so what is asked under that lock is true until it is released. */
+/* Not where memory is short: then every free records, and everything is everybody's. Whoever collects for want of memory raises `wanted`
+ * before and takes the lock of each magazine: what is asked under that lock is seen, or its outcome is found. */
 static bool usable(const struct cuplug_cache *cache) {
     return !raised(&cache->tight) && !raised(&cache->sparse) && atomic_load_explicit(&cache->wanted, memory_order_relaxed) == 0;
 }
