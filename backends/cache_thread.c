@@ -448,7 +448,7 @@ no:
     return false;
 }
 
-/* What the long way would see to, of this block or before it. The magazine's and the shard's locks are held. */
+/* Has the long way to see to this allocation? `freed` is its block if it is the cache's. The locks of magazine and shard are held. */
 static inline bool uncommon(const struct cuplug_magazine *magazine, const struct cuplug_record *record, const struct cuplug_heap_block *freed, size_t share) {
     return record->kind != CUPLUG_SYNC || record->context != magazine->context || (int)record->backend != magazine->cache->policy->backend || freed->shared ||
            freed->class < 0 || magazine->bytes + freed->size > share;
@@ -459,7 +459,7 @@ struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer) {
     struct cuplug_shard *shard = cuplug_shard_of(pointer);
     struct cuplug_context *context;
     struct cuplug_heap_block *freed;
-    struct cuplug_record *record_of;
+    struct cuplug_record *entry;
     struct cuplug_cache *cache;
     int backend, device;
     size_t size, share;
@@ -475,16 +475,16 @@ struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer) {
         goto no;
     share = atomic_load_explicit(&cache->share, memory_order_relaxed);
     cuplug_brief_lock(&shard->lock);
-    record_of = cuplug_shard_find(shard, pointer);
-    freed = record_of ? record_of->cookie : NULL;
-    if (!record_of || record_of->backend == CUPLUG_BACKEND_DIRECT || uncommon(magazine, record_of, freed, share)) {
+    entry = cuplug_shard_find(shard, pointer);
+    freed = entry ? entry->cookie : NULL;
+    if (!entry || uncommon(magazine, entry, freed, share)) {
         cuplug_brief_unlock(&shard->lock);
         goto no;
     }
-    size = record_of->size;
-    backend = (int)record_of->backend;
-    device = (int)record_of->device;
-    cuplug_shard_take_out(shard, record_of);
+    size = entry->size;
+    backend = (int)entry->backend;
+    device = (int)entry->device;
+    cuplug_shard_take_out(shard, entry);
     cuplug_brief_unlock(&shard->lock);
     due = put(magazine, freed, share);
     mark = freed->mark;
