@@ -477,7 +477,8 @@ static __attribute__((noinline)) void spilled(struct cuplug_cache *cache) {
 }
 
 /* To everybody's. */
-static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, const struct cuplug_block *block, const struct cuplug_release *release) {
+static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, const struct cuplug_block *block,
+                                                  const struct cuplug_release *release) {
     struct cuplug_heap_block *freed = block->cookie;
     struct cuplug_cache_stream *stream = NULL;
     bool due = false, wait = false, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;

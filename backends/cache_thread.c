@@ -1,21 +1,25 @@
 /*
- * cache_thread.c: small blocks that a thread freed and keeps, for its own next allocations: neither the cache's lock nor the heap is needed then. The fence's
- * protocol is the same as everywhere: each block carries the mark of its free, and is handed out once a record above it has passed.
+ * cache_thread.c: small blocks that a thread freed and keeps, for its own next allocations: neither the cache's lock nor the heap is
+ * needed then. The fence's protocol is the same as everywhere: each block carries the mark of its free, and is handed out once a record
+ * above it has passed.
  *
- * A magazine belongs to one thread and serves one context at a time. Its lock is nearly always free: besides the thread only who needs memory, counts
- * what is idle, or sees the context end takes it. Blocks go between a magazine and the cache under both locks, so whoever looks into one after the other
- * finds them. Sizes come in classes, so that any block of a bin serves any request for it.
+ * A magazine belongs to one thread and serves one context at a time. Its lock is nearly always free: besides the thread only who needs
+ * memory, counts what is idle, or sees the context end takes it. Blocks go between a magazine and the cache under both locks, so whoever
+ * looks into one after the other finds them. Sizes come in classes, so that any block of a bin serves any request for it.
  *
  * All threads together keep about an eighth of what there is, or 32 MiB (not of an arena); each has an equal share, of 8 MiB at most.
  */
 #include "cache.h"
 
 #include "shim/capture.h"
+#include "shim/live_table.h"
+#include "shim/stats.h"
 #include "shim/thread.h"
 
 #define MIB ((size_t)1 << 20)
 
-enum { BINS = 72, SMALL_UNITS = 2048 /* 1 MiB in units of 512 bytes */, MOST_UNRECORDED = 64, LEAST_UNRECORDED = 8, MOST_PATIENCE = 64, MOST_AT_ONCE = 16 };
+enum { BINS = 72, SMALL_UNITS = 2048 /* 1 MiB in units of 512 bytes */ };
+enum { MOST_UNRECORDED = 64, LEAST_UNRECORDED = 8, MOST_PATIENCE = 64, MOST_AT_ONCE = 16 };
 
 static const size_t most_share = 8 * MIB, least_in_all = 32 * MIB, least_due = MIB;
 static const size_t bytes_at_once = 256 << 10;
@@ -185,7 +189,8 @@ static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, s
     count_magazine(cache, context, true);
 }
 
-static __attribute__((noinline)) struct cuplug_magazine *find_or_bind(struct cuplug_kept *kept, struct cuplug_cache *cache, struct cuplug_context *context) {
+static __attribute__((noinline)) struct cuplug_magazine *find_or_bind(struct cuplug_kept *kept, struct cuplug_cache *cache,
+                                                                      struct cuplug_context *context) {
     struct cuplug_magazine *magazine = first_of(kept);
 
     while (magazine && (magazine->cache != cache || magazine->context != context))
@@ -209,8 +214,8 @@ static bool raised(const _Atomic bool *flag) {
     return atomic_load_explicit(flag, memory_order_relaxed);
 }
 
-/* Not where memory is short: then every free records, and everything is everybody's. Whoever collects for want of memory raises `wanted` before and takes
- * the lock of each magazine, so what is asked under that lock is true until it is released. */
+/* Not where memory is short: then every free records, and everything is everybody's. Whoever collects for want of memory raises `wanted`
+ * before and takes the lock of each magazine: what is asked under that lock is seen, or its outcome is found. */
 static bool usable(const struct cuplug_cache *cache) {
     return !raised(&cache->tight) && !raised(&cache->sparse) && atomic_load_explicit(&cache->wanted, memory_order_relaxed) == 0;
 }
@@ -343,6 +348,22 @@ static bool owe(struct cuplug_magazine *magazine, const struct cuplug_heap_block
     return !covered;
 }
 
+/* Puts a freed block into its bin. True if this free is to record. The lock is held. */
+static bool put(struct cuplug_magazine *magazine, struct cuplug_heap_block *freed, size_t share) {
+    freed->mark = cuplug_fence_mark_locked(&magazine->cache->fence);
+    cuplug_queue_push(&magazine->bin[freed->class].freed, freed);
+    magazine->bytes += freed->size;
+    return owe(magazine, freed, share);
+}
+
+static void record(struct cuplug_magazine *magazine, struct cuplug_cache *cache, uint64_t mark) {
+    if (cuplug_cache_record(&cache->fence, mark))
+        return;
+    cuplug_brief_lock(&magazine->lock);
+    magazine->unrecorded.overdue = true;
+    cuplug_brief_unlock(&magazine->lock);
+}
+
 bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context *context, struct cuplug_heap_block *freed, bool *more) {
     int class = freed->shared || busy(cache) ? -1 : freed->class;
     struct cuplug_magazine *magazine = class < 0 ? NULL : mine(cache, context);
@@ -357,20 +378,125 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context 
         cuplug_brief_unlock(&magazine->lock);
         return false;
     }
-    mark = freed->mark = cuplug_fence_mark_locked(&cache->fence);
-    cuplug_queue_push(&magazine->bin[class].freed, freed);
-    magazine->bytes += freed->size;
-    due = owe(magazine, freed, share);
+    due = put(magazine, freed, share);
+    mark = freed->mark;
     *more = magazine->bytes > share;
     if (*more)
         overflow(magazine);
     cuplug_brief_unlock(&magazine->lock);
-    if (due && !cuplug_cache_record(&cache->fence, mark)) {
-        cuplug_brief_lock(&magazine->lock);
-        magazine->unrecorded.overdue = true;
-        cuplug_brief_unlock(&magazine->lock);
-    }
+    if (due)
+        record(magazine, cache, mark);
     return true;
+}
+
+/*
+ * The common allocation and the common free, each in one go from the table to the magazine: nothing is built on the way, nobody else's lock is taken, and no
+ * function called that is not compiled in. Whatever is not common goes the long way, which does the same in cuplug_core_alloc and cuplug_core_free.
+ */
+
+static inline struct cuplug_magazine *first_magazine(void) {
+    return cuplug_self.kept ? first_of(cuplug_self.kept) : NULL;
+}
+
+bool cuplug_backend_take_kept(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
+    struct cuplug_magazine *magazine = first_magazine();
+    struct cuplug_kept *kept = cuplug_self.kept;
+    int class = cuplug_cache_class(request->size);
+    struct cuplug_heap_block *block;
+    struct cuplug_record *record;
+    struct cuplug_shard *shard;
+    struct bin *bin;
+
+    if (!magazine || magazine->context != request->context || class < 0 || request->kind != CUPLUG_SYNC || request->alignment > CUPLUG_CACHE_GRAIN ||
+        kept->next_number == kept->last_number)
+        return false;
+    cuplug_brief_lock(&magazine->lock);
+    bin = &magazine->bin[class];
+    block = bin->stock ? bin->stock : bin->freed.oldest;
+    if (!block || magazine->cache->policy->backend != backend || !usable(magazine->cache) ||
+        (!bin->stock && !cuplug_fence_passed(&magazine->cache->fence, block->mark)))
+        goto no;
+    shard = cuplug_shard_of(block->address);
+    cuplug_brief_lock(&shard->lock);
+    record = cuplug_shard_place(shard, block->address);
+    if (!record || record->backend != CUPLUG_LEFT) {
+        cuplug_brief_unlock(&shard->lock);
+        goto no;
+    }
+    record->size = request->size; /* one by one: whoever reads a part of what was written in another width waits for the store */
+    record->kind = CUPLUG_SYNC;
+    record->backend = (unsigned)backend;
+    record->cookie = block;
+    record->context = request->context;
+    record->stream = request->stream_id;
+    record->sequence = kept->next_number++;
+    record->device = (unsigned)request->device;
+    record->sync_memops = 0;
+    shard->live++;
+    cuplug_brief_unlock(&shard->lock);
+    if (bin->stock)
+        drop_stock(magazine, bin);
+    else
+        drop_oldest(magazine, bin);
+    magazine->asked = 0;
+    cuplug_brief_unlock(&magazine->lock);
+    *pointer = block->address;
+    cuplug_stats_allocated(backend, request->device, request->size);
+    return true;
+no:
+    cuplug_brief_unlock(&magazine->lock);
+    return false;
+}
+
+/* Has the long way to see to this allocation? `freed` is its block if it is the cache's. The locks of magazine and shard are held. */
+static inline bool uncommon(const struct cuplug_magazine *magazine, const struct cuplug_record *record, const struct cuplug_heap_block *freed, size_t share) {
+    return record->kind != CUPLUG_SYNC || record->context != magazine->context || (int)record->backend != magazine->cache->policy->backend || freed->shared ||
+           freed->class < 0 || magazine->bytes + freed->size > share;
+}
+
+struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer) {
+    struct cuplug_magazine *magazine = first_magazine();
+    struct cuplug_shard *shard = cuplug_shard_of(pointer);
+    struct cuplug_context *context;
+    struct cuplug_heap_block *freed;
+    struct cuplug_record *entry;
+    struct cuplug_cache *cache;
+    int backend, device;
+    size_t size, share;
+    bool due;
+    uint64_t mark;
+
+    if (!magazine)
+        return NULL;
+    cuplug_brief_lock(&magazine->lock);
+    cache = magazine->cache;
+    context = magazine->context;
+    if (!cache || !usable(cache) || busy(cache) || cache->policy->free_waits || !cuplug_context_live(context) || cuplug_context_fault(context))
+        goto no;
+    share = atomic_load_explicit(&cache->share, memory_order_relaxed);
+    cuplug_brief_lock(&shard->lock);
+    entry = cuplug_shard_find(shard, pointer);
+    freed = entry ? entry->cookie : NULL;
+    if (!entry || uncommon(magazine, entry, freed, share)) {
+        cuplug_brief_unlock(&shard->lock);
+        goto no;
+    }
+    size = entry->size;
+    backend = (int)entry->backend;
+    device = (int)entry->device;
+    cuplug_shard_take_out(shard, entry);
+    cuplug_brief_unlock(&shard->lock);
+    due = put(magazine, freed, share);
+    mark = freed->mark;
+    cuplug_brief_unlock(&magazine->lock);
+    if (due)
+        record(magazine, cache, mark);
+    cuplug_fence_allow(&cache->fence);
+    cuplug_stats_freed(backend, device, size);
+    return context;
+no:
+    cuplug_brief_unlock(&magazine->lock);
+    return NULL;
 }
 
 /* Calls `visit` for each magazine of the cache, its lock held. */

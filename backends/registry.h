@@ -37,6 +37,11 @@ bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cup
 struct cuplug_record;
 bool cuplug_backend_share(int number, const struct cuplug_record *record);
 
+/* The whole of the common allocation, and of the common free: of a small block that the calling thread keeps, or may keep, with its record in the table and its
+ * place in the statistics. False, or NULL: the long way. The free returns the block's context. */
+bool cuplug_backend_take_kept(int number, const struct cuplug_request *request, CUdeviceptr *pointer);
+struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer);
+
 /* The calling thread ends: what it kept for itself goes to others. */
 struct cuplug_kept;
 void cuplug_backend_thread_ends(struct cuplug_kept *kept);

@@ -8,6 +8,7 @@
 #include "config/table.h"
 #include "deepbind.h"
 #include "ipc.h"
+#include "live_table.h"
 #include "stats.h"
 
 #include <string.h>
@@ -191,7 +192,7 @@ static bool enter(int backend, const struct cuplug_block *block, uint64_t stream
     };
     enum cuplug_entered entered;
 
-    while ((entered = cuplug_live_insert(block->pointer, &record)) == CUPLUG_ALREADY_THERE)
+    while ((entered = cuplug_shard_insert(block->pointer, &record)) == CUPLUG_ALREADY_THERE)
         forget_stale(block->pointer);
     if (entered != CUPLUG_ENTERED)
         return false;
@@ -221,7 +222,7 @@ static CUresult allocate(int backend, const struct cuplug_request *request, stru
     return result;
 }
 
-CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
+static CUresult alloc_the_long_way(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
     struct cuplug_block block = {
         .size = request->size,
         .kind = request->kind,
@@ -235,7 +236,7 @@ CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CU
         result = allocate(backend, request, &block);
     if (result == CUDA_ERROR_NOT_SUPPORTED && backend != CUPLUG_BACKEND_DIRECT) { /* the backend does not serve this device, and said why */
         if (!cuplug_options.strict)
-            return cuplug_core_alloc(CUPLUG_BACKEND_DIRECT, request, pointer);
+            return alloc_the_long_way(CUPLUG_BACKEND_DIRECT, request, pointer);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && !enter(backend, &block, request->stream_id)) {
@@ -249,6 +250,10 @@ CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CU
     else
         CUPLUG_COUNT(backend, request->device, failed, 1);
     return result;
+}
+
+CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
+    return cuplug_backend_take_kept(backend, request, pointer) ? CUDA_SUCCESS : alloc_the_long_way(backend, request, pointer);
 }
 
 CUresult cuplug_core_adopt(CUresult result, enum cuplug_kind kind, size_t size, CUstream stream, CUdeviceptr *pointer) {
@@ -294,11 +299,11 @@ static CUresult refusal(void) {
     return context && cuplug_context_fault(context) ? cuplug_context_fault(context) : CUDA_ERROR_INVALID_VALUE;
 }
 
-enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
+static enum cuplug_freed free_the_long_way(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
     struct cuplug_record record;
     struct cuplug_block block;
 
-    if (!(fast ? cuplug_live_remove_unless(pointer, CUPLUG_BACKEND_DIRECT, &record) : cuplug_live_remove(pointer, &record))) {
+    if (!cuplug_shard_look(pointer, &record, fast ? CUPLUG_BACKEND_DIRECT : CUPLUG_SHARD_REMOVE)) {
         if (fast || !cuplug_core_owned(pointer))
             return CUPLUG_NOT_OURS;
         *result = refusal(); /* the driver would free the whole segment */
@@ -322,6 +327,16 @@ enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_rele
         cuplug_context_freed(record.context);
         *result = cuplug_context_fault(record.context);
     }
+    return CUPLUG_FREED;
+}
+
+enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
+    struct cuplug_context *context = release->kind == CUPLUG_SYNC ? cuplug_backend_keep_freed(pointer) : NULL;
+
+    if (!context)
+        return free_the_long_way(pointer, release, fast, result);
+    cuplug_context_freed(context);
+    *result = cuplug_context_fault(context);
     return CUPLUG_FREED;
 }
 

@@ -1,5 +1,5 @@
 /*
- * live.h: the table of live allocations: open addressing in shards, one small lock a shard, no tombstones.
+ * live.h: the table of live allocations: open addressing in shards, one small lock a shard.
  *
  * Whoever removes a record owns the free: a second free finds nothing, and an address that another thread has just been given again is never
  * mistaken for the old one. NULL is never entered.

@@ -198,7 +198,8 @@ static bool concerns(const struct cuplug_tally *tally, int backend, int device) 
 }
 
 /* Calls `visit` for every tally that concerns this backend and device. */
-static void each_tally(int backend, int device, void (*visit)(const struct cuplug_tally *tally, struct cuplug_stats *stats), struct cuplug_stats *stats) {
+static void each_tally(int backend, int device, void (*visit)(const struct cuplug_tally *tally, struct cuplug_stats *stats),
+                       struct cuplug_stats *stats) {
     for (struct cuplug_kept *kept = cuplug_kept_first(); kept; kept = kept->next)
         if (concerns(&kept->tally, backend, device))
             visit(&kept->tally, stats);

@@ -68,6 +68,23 @@ static void agrees_with_a_plain_array(void) {
     CHECK(cuplug_live_count() == 0);
 }
 
+/* One live record after another, each at another address: the table stays as small as it was. */
+static void addresses_that_were_used_take_no_room(void) {
+    struct cuplug_record record = record_of(0x1000, 1), got;
+    size_t before = 0;
+
+    for (uint64_t i = 0; i < 1000000; i++) {
+        uint64_t pointer = 0x7e0000000000 + i % 512 * 512; /* of one shard */
+
+        CHECK(cuplug_live_insert(pointer, &record) == CUPLUG_ENTERED);
+        CHECK(cuplug_live_remove(pointer, &got));
+        if (i == 0)
+            before = cuplug_live_footprint();
+    }
+    CHECK(cuplug_live_footprint() == before);
+    CHECK(cuplug_live_count() == 0);
+}
+
 static void null_is_never_there(void) {
     struct cuplug_record got;
 
@@ -170,6 +187,7 @@ static void ten_million_records_take_at_most_64_bytes_each(void) {
 
 int main(void) {
     RUN(agrees_with_a_plain_array);
+    RUN(addresses_that_were_used_take_no_room);
     RUN(null_is_never_there);
     RUN(a_context_takes_its_records_along_and_no_others);
     RUN(sixteen_threads_lose_and_duplicate_nothing);
