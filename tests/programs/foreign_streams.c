@@ -74,6 +74,21 @@ static size_t next_owner(CUstream stream) {
     return wrong;
 }
 
+/* Nothing can watch the stream any more when the capture on this one is over. */
+static void ends_in_a_capture(CUstream captured) {
+    CUdeviceptr memory = taken();
+    CUgraph graph;
+    become(other);
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    become(own);
+    CU(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    used_and_freed(memory, stream, KERNEL_MS);
+    CU(cuStreamDestroy(stream));
+    become(own);
+    CU(cuStreamEndCapture(captured, &graph));
+    CU(cuGraphDestroy(graph));
+}
+
 int main(void) {
     own = use_primary(0);
     CUstream here = new_stream(CU_STREAM_NON_BLOCKING), there = new_other();
@@ -83,6 +98,8 @@ int main(void) {
     printf("next owner's data behind a foreign stream: wrong %zu\n", next_owner(here));
     used_and_freed(taken(), CU_STREAM_LEGACY, KERNEL_MS); /* both contexts have one of that name */
     printf("next owner's data behind a foreign default stream: wrong %zu\n", next_owner(CU_STREAM_LEGACY));
+    ends_in_a_capture(here);
+    printf("next owner's data behind a foreign stream that ended in a capture: wrong %zu\n", next_owner(here));
 
     int failed = 0;
     CUdeviceptr memory;
