@@ -244,7 +244,7 @@ static bool wait_and_take(struct cuplug_cache *cache, const struct cuplug_reques
 }
 
 /* First for what it can wait for without fear; then for all that frees have recorded; what no free recorded yet only if even that does not do, since
- * such a record also covers work submitted after the free. */
+ * such a record also covers work submitted after the free; in other contexts last of all. */
 static CUresult wait_for_memory(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     CUresult result;
 
@@ -256,6 +256,8 @@ static CUresult wait_for_memory(struct cuplug_cache *cache, const struct cuplug_
         return CUDA_SUCCESS;
     result = retry(cache, request, block);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && cuplug_cache_record_all(cache))
+        result = retry(cache, request, block);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !cache->policy->keeps && cuplug_cache_record_others(cache->policy, request->context))
         result = retry(cache, request, block);
     return result;
 }
@@ -407,13 +409,23 @@ static void record(struct cuplug_cache *cache, struct cuplug_fence *fence, struc
     cuplug_unlock(&cache->lock);
 }
 
+/* If another context's stream could not be recorded, any free there makes up for it. */
+static void record_stream(struct cuplug_cache *cache, struct cuplug_cache_stream *stream, uint64_t mark) {
+    if (!cuplug_cache_stream_foreign(cache, stream))
+        record(cache, &stream->fence, &stream->unrecorded, mark);
+    else if (!cuplug_cache_record(&stream->fence, mark))
+        cuplug_cache_stream_overdue(cache, stream);
+}
+
 /* A block freed in the order of a stream whose context is not served (a green one's), so that we would not see it end. Rare; the host waits. */
-static bool foreign_stream_done(struct cuplug_context *context, CUstream stream) {
+static bool foreign_stream_done(const struct cuplug_policy *policy, struct cuplug_context *context, CUstream stream) {
     CUstreamCaptureMode mode;
     CUresult result;
 
-    if (context->origin) /* watched like the memory's own */
+    if (context->origin) { /* watched like the memory's own, so it needs a fence, too */
+        cuplug_cache_of(policy, context);
         return false;
+    }
     mode = cuplug_capture_relax();
     result = cuplug_context_answered(context, cuplug_real.cuStreamSynchronize(stream));
     cuplug_capture_restore(mode);
@@ -485,7 +497,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
     uint64_t mark = 0;
 
     if (release->kind == CUPLUG_ASYNC && release->context != block->context)
-        idle = foreign_stream_done(release->context, release->stream);
+        idle = foreign_stream_done(cache->policy, release->context, release->stream);
     cuplug_lock(&cache->lock);
     if (cache->context != block->context || cuplug_context_gone(block->context)) { /* its context ended just now */
         cuplug_unlock(&cache->lock);
@@ -514,7 +526,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
     }
     cuplug_unlock(&cache->lock);
     if (due && stream) {
-        record(cache, &stream->fence, &stream->unrecorded, mark);
+        record_stream(cache, stream, mark);
         cuplug_lock(&cache->lock);
         stream->pins--;
         cuplug_unlock(&cache->lock);

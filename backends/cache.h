@@ -136,6 +136,13 @@ static inline bool cuplug_cache_stream_foreign(const struct cuplug_cache *cache,
     return atomic_load_explicit(&stream->fence.context, memory_order_relaxed) != cache->context;
 }
 
+/* What is kept for the stream's own context, whose records cover the stream; NULL if that context is gone, or without memory. */
+static inline struct cuplug_cache *cuplug_cache_stream_home(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream) {
+    return cuplug_cache_there(cache->policy, atomic_load_explicit(&stream->fence.context, memory_order_relaxed));
+}
+/* The stream could not be recorded, and perhaps never can: the next free in its own context records. Takes that one's lock. */
+void cuplug_cache_stream_overdue(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream);
+
 /* Small blocks have sizes of so many classes, so that they fit again: the smallest that holds `size` bytes (not 0), -1 for what is larger; and its
  * size. */
 int cuplug_cache_class(size_t size);
@@ -173,8 +180,11 @@ void cuplug_cache_poll(struct cuplug_cache *cache);
 void cuplug_cache_wait(struct cuplug_cache *cache);
 /* Bytes that no allocation uses and that one in this context could get: of all its device, or of its own segment if it keeps that. */
 size_t cuplug_cache_idle(const struct cuplug_policy *policy, struct cuplug_context *context);
-/* Records all the work of the context so far, for blocks that no free recorded. True if that was possible. */
+/* Records all the work of the context so far, and of those in whose streams' order its blocks were freed, for what no free recorded. False if nothing is
+ * waiting, or that was not possible. */
 bool cuplug_cache_record_all(struct cuplug_cache *cache);
+/* The same for every other context of the device; then waits for it. */
+bool cuplug_cache_record_others(const struct cuplug_policy *policy, struct cuplug_context *context);
 /* Gives every whole free segment back to the driver, which waits for the device; bytes given. Takes the lock. */
 size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */

@@ -4,7 +4,6 @@
  */
 #include "cache.h"
 
-#include "shim/capture.h"
 #include "shim/pages.h"
 #include "shim/stats.h"
 
@@ -52,6 +51,7 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
 struct question {
     const struct cuplug_policy *policy;
     CUdevice device;
+    const struct cuplug_context *except;
     CUdeviceptr pointer, *base; /* base: NULL if nobody wants to know */
     size_t bytes;
     struct cuplug_ordered ordered;
@@ -167,26 +167,23 @@ static void wait(struct cuplug_context *context, void *arg) {
         cuplug_cache_wait(cache);
 }
 
-bool cuplug_cache_record_all(struct cuplug_cache *cache) {
-    bool waiting;
-
-    if (cuplug_capturing())
-        return cuplug_fence_synchronise(&cache->fence);
-    cuplug_lock(&cache->lock);
-    waiting = cache->waiting.oldest != NULL;
-    cuplug_unlock(&cache->lock);
-    /* Where captures are not seen, a record of the context may spoil one: only as the program's own cudaFree might have. */
-    return (waiting || cuplug_hooked) && cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
-}
-
 static void record(struct cuplug_context *context, void *arg) {
     struct question *question = arg;
     struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
 
-    if (!cache || context->device != question->device)
+    if (!cache || context->device != question->device || context == question->except)
         return;
     cuplug_cache_thread_collect(cache);
-    cuplug_cache_record_all(cache);
+    question->found |= cuplug_cache_record_all(cache);
+}
+
+bool cuplug_cache_record_others(const struct cuplug_policy *policy, struct cuplug_context *context) {
+    struct question question = {.policy = policy, .device = context->device, .except = context};
+
+    cuplug_context_each(record, &question);
+    if (question.found)
+        cuplug_context_each(wait, &question);
+    return question.found;
 }
 
 size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *context) {

@@ -30,22 +30,43 @@ void cuplug_cache_drain(struct cuplug_cache *cache) {
             drain_stream(cache, stream);
 }
 
-/* Calls `ask` for the fence of every stream that has blocks, without the lock. */
-static void each_stream(struct cuplug_cache *cache, void (*ask)(struct cuplug_fence *fence)) {
-    struct cuplug_cache_stream *found[STREAMS_AT_ONCE], *from;
+/* A fence that tells about a stream's blocks, and the record that covers them. */
+struct asked {
+    struct cuplug_fence *fence;
+    uint64_t number;
+};
+
+/* The stream's own fence; and its context's, if that is another and the stream was not recorded after the last of the blocks. Returns how many. The
+ * lock is held. */
+static int fences_of(const struct cuplug_cache *cache, struct cuplug_cache_stream *stream, struct asked *asked) {
+    uint64_t recorded = atomic_load(&stream->fence.recorded);
+    const struct cuplug_heap_block *last = stream->list.queue.newest;
+    struct cuplug_cache *home = cuplug_cache_stream_home(cache, stream);
+
+    asked[0] = (struct asked){&stream->fence, recorded};
+    if (last->stream_mark < recorded || !home || !cuplug_cache_stream_foreign(cache, stream))
+        return 1;
+    asked[1] = (struct asked){&home->fence, last->mark + 1};
+    return 2;
+}
+
+/* Calls `ask` for the fences of every stream that has blocks, without the lock. */
+static void each_stream(struct cuplug_cache *cache, void (*ask)(struct cuplug_fence *fence, uint64_t number)) {
+    struct asked asked[2 * STREAMS_AT_ONCE];
+    struct cuplug_cache_stream *from;
     int count;
 
     cuplug_lock(&cache->lock);
     from = cache->streams;
     do {
-        for (count = 0; from && count < STREAMS_AT_ONCE; from = from->next)
+        for (count = 0; from && count <= 2 * STREAMS_AT_ONCE - 2; from = from->next)
             if (from->list.root)
-                found[count++] = from;
+                count += fences_of(cache, from, asked + count);
         if (from)
             from->pins++; /* it stays in the list */
         cuplug_unlock(&cache->lock);
         for (int i = 0; i < count; i++)
-            ask(&found[i]->fence);
+            ask(asked[i].fence, asked[i].number);
         cuplug_lock(&cache->lock);
         if (from)
             from->pins--;
@@ -53,12 +74,25 @@ static void each_stream(struct cuplug_cache *cache, void (*ask)(struct cuplug_fe
     cuplug_unlock(&cache->lock);
 }
 
-static void poll(struct cuplug_fence *fence) {
+static void poll(struct cuplug_fence *fence, uint64_t number) {
+    (void)number;
     cuplug_fence_poll(fence);
 }
 
-static void wait(struct cuplug_fence *fence) {
-    cuplug_fence_host_wait(fence, UINT64_MAX);
+static void wait(struct cuplug_fence *fence, uint64_t number) {
+    if (atomic_load(&fence->recorded) >= number)
+        cuplug_fence_host_wait(fence, number);
+}
+
+/* While anything captures, only a wait is possible. */
+static bool record_whole(struct cuplug_fence *fence, uint64_t mark) {
+    return cuplug_capturing() ? cuplug_fence_synchronise(fence) : cuplug_fence_record(fence, mark);
+}
+
+/* A stream that has ended, or is another thread's, cannot be recorded any more; its context can. */
+static void record_home(struct cuplug_fence *fence, uint64_t number) {
+    if (!atomic_load(&fence->stream))
+        record_whole(fence, number - 1);
 }
 
 void cuplug_cache_poll(struct cuplug_cache *cache) {
@@ -67,8 +101,25 @@ void cuplug_cache_poll(struct cuplug_cache *cache) {
 }
 
 void cuplug_cache_wait(struct cuplug_cache *cache) {
-    wait(&cache->fence);
+    cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
     each_stream(cache, wait);
+}
+
+/* Where captures are not seen, a record of a context may spoil one: only as the program's own cudaFree might have. */
+bool cuplug_cache_record_all(struct cuplug_cache *cache) {
+    const struct cuplug_cache_stream *stream;
+    bool any;
+
+    cuplug_lock(&cache->lock);
+    any = cache->waiting.oldest != NULL;
+    for (stream = cache->streams; stream && !any && cuplug_hooked; stream = stream->next)
+        any = stream->list.root != NULL;
+    cuplug_unlock(&cache->lock);
+    if (!any)
+        return false;
+    if (cuplug_hooked)
+        each_stream(cache, record_home);
+    return record_whole(&cache->fence, cuplug_fence_mark(&cache->fence));
 }
 
 /* The driver did not take it: it is ours still. */

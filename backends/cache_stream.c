@@ -2,8 +2,8 @@
  * cache_stream.c: blocks freed by cudaFreeAsync. A stream may have its own blocks again at once, in its own order; others get them when an event
  * recorded on that stream is done. The context's records (made by cudaFree) cover them as well, so a stream that dies unrecorded strands nothing.
  *
- * A stream of another context than the memory's is watched in the same way, by events of its own context. Its blocks are nobody's before such an
- * event, or the context, is done: each free on it records.
+ * A stream of another context than the memory's is watched in the same way, by events of its own context, of the stream or as a whole. Its blocks
+ * are nobody's before such an event, or the context, is done: each free on it records.
  */
 #include "cache.h"
 
@@ -19,11 +19,26 @@ struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache,
 }
 
 bool cuplug_cache_stream_passed(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream, const struct cuplug_heap_block *block) {
+    const struct cuplug_cache *home;
+
     if (cuplug_fence_passed(&stream->fence, block->stream_mark))
         return true;
-    if (cuplug_cache_stream_foreign(cache, stream)) /* a context's end waits for its work */
-        return cuplug_context_gone(atomic_load_explicit(&stream->fence.context, memory_order_relaxed));
-    return cuplug_fence_passed(&cache->fence, block->mark);
+    if (!cuplug_cache_stream_foreign(cache, stream))
+        return cuplug_fence_passed(&cache->fence, block->mark);
+    if (cuplug_context_gone(atomic_load_explicit(&stream->fence.context, memory_order_relaxed))) /* its end waits for its work */
+        return true;
+    home = cuplug_cache_stream_home(cache, stream);
+    return home && cuplug_fence_passed(&home->fence, block->mark);
+}
+
+void cuplug_cache_stream_overdue(const struct cuplug_cache *cache, const struct cuplug_cache_stream *stream) {
+    struct cuplug_cache *home = cuplug_cache_stream_home(cache, stream);
+
+    if (!home)
+        return;
+    cuplug_lock(&home->lock);
+    home->unrecorded.overdue = true;
+    cuplug_unlock(&home->lock);
 }
 
 /* An object that no stream uses any more, and whose events, which are its former context's, can be used; NULL if there is none. */
@@ -92,6 +107,7 @@ static __attribute__((noinline)) struct cuplug_cache_stream *new_stream(struct c
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
                                                      const struct cuplug_release *release) {
     struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, release->context, release->stream_id);
+    struct cuplug_cache *home;
 
     if (!stream)
         stream = new_stream(cache, release->context, release->stream, release->stream_id);
@@ -99,7 +115,8 @@ struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache,
         note_free(cache, stream);
     if (!stream)
         return NULL;
-    block->mark = cuplug_fence_mark_locked(&cache->fence);
+    home = cuplug_cache_stream_home(cache, stream);
+    block->mark = home ? cuplug_fence_mark_locked(&home->fence) : UINT64_MAX; /* without memory for it, only the stream will tell */
     block->stream_mark = cuplug_fence_mark_locked(&stream->fence);
     cuplug_heap_give(&cache->heap, &stream->list, block);
     return stream;
@@ -152,8 +169,9 @@ void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, C
     if (stream)
         stream->pins++;
     cuplug_unlock(&cache->lock);
-    if (record) /* its work goes on after it is destroyed; this is the last chance to watch it */
-        cuplug_fence_record(&stream->fence, cuplug_fence_mark(&stream->fence));
+    /* Its work goes on after it is destroyed; this is the last chance to watch it alone. */
+    if (record && !cuplug_fence_record(&stream->fence, cuplug_fence_mark(&stream->fence)))
+        cuplug_cache_stream_overdue(cache, stream);
     if (!stream)
         return;
     cuplug_lock(&cache->lock);

@@ -53,5 +53,5 @@ long long cuplug_trim(int device) {
         return -ENODEV;
     if (cuplug_capturing())
         return -EBUSY;
-    return (long long)cuplug_core_trim(device);
+    return (long long)cuplug_core_trim_all(device);
 }

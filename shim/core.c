@@ -408,6 +408,13 @@ size_t cuplug_core_trim(CUdevice device) {
     return given;
 }
 
+/* The first gives back what frees recorded, if there is any; the second, then, what they did not. */
+size_t cuplug_core_trim_all(CUdevice device) {
+    size_t given = cuplug_core_trim(device);
+
+    return given ? given + cuplug_core_trim(device) : 0;
+}
+
 bool cuplug_core_retry(CUresult result, CUdevice device, size_t size) {
     size_t total = 0;
 

@@ -71,8 +71,11 @@ void cuplug_core_stream_destroyed(CUstream stream);
 /* Bytes that allocations in the context can get, where its device has `free` left. */
 size_t cuplug_core_available(struct cuplug_context *context, size_t free);
 
-/* Gives what backends hold idle on the device back to the driver, for which it waits; bytes. */
+/* Gives what backends hold idle on the device back to the driver, for which it waits; bytes. What no free recorded, only if there is nothing else, as
+ * a record made for it also covers work submitted after the free. */
 size_t cuplug_core_trim(CUdevice device);
+/* All of it. */
+size_t cuplug_core_trim_all(CUdevice device);
 
 /* After `result` of a driver allocation of `size` bytes on `device`: true if memory was given back, so that trying again is worth it; ask again if that fails, too. */
 bool cuplug_core_retry(CUresult result, CUdevice device, size_t size);

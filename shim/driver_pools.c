@@ -149,6 +149,6 @@ CUresult cuplug_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
         return result; /* all that is idle would go: more than was said may */
     cuplug_context_each(ask_idle, &question);
     if (question.idle)
-        cuplug_core_trim(question.device);
+        cuplug_core_trim_all(question.device);
     return result;
 }

@@ -54,8 +54,22 @@ load helpers/load
   assert_line "the free returned before the stream's work was over: yes"
   assert_line "next owner's data behind a foreign stream: wrong 0"
   assert_line "next owner's data behind a foreign default stream: wrong 0"
+  assert_line "next owner's data behind a foreign stream that ended in a capture: wrong 0"
   assert_line "freed 100 times: failed 0"
   assert_line "freed and the context gone, 60 times: failed 0"
+}
+
+@test "memory freed in the order of another context's streams, which end while something captures" {
+  # Lost otherwise: all the device's memory, a block at a time.
+  needs_sim "memory of a given size"
+  local BACKENDS="direct pool arena:size=100% managed:max=320M"
+  local said="freed on a stream that is destroyed, each in a capture: failed 0
+freed in a thread that ends, each in a capture: failed 0
+freed on a stream that is destroyed, all in one capture: failed 0
+freed in a thread that ends, all in one capture: failed 0"
+  assert_says "$said" SIMCUDA_MEMORY=322M foreign_ends.link
+  assert_says "$said" SIMCUDA_MEMORY=322M SIMCUDA_DEVICES=2 SIMCUDA_DRIVER=12020 foreign_ends.link elsewhere
+  assert_says "$said" SIMCUDA_MEMORY=322M SIMCUDA_DEVICES=2 foreign_ends.link elsewhere
 }
 
 @test "one reference to the primary context is given back while a free waits for the device" {

@@ -105,6 +105,19 @@ waited for the kernel: no" SIMCUDA_MEMORY=40M memory_short.link stream
   assert_says "allocation: 0" SIMCUDA_MEMORY=100M memory_short.link context
 }
 
+@test "so it is where nobody recorded the last of its frees" {
+  # Lost otherwise: the program, out of memory on a device that has nothing to do.
+  needs_sim "memory of a given size"
+  local BACKENDS="direct pool managed:max=1G $ALLOCATORS/example.so $ALLOCATORS/plain.so"
+  assert_says "allocation: 0" SIMCUDA_MEMORY=1G memory_short.link pieces
+}
+
+@test "one trim gives back all that is idle" {
+  # Lost otherwise: other processes' memory, for who asks once.
+  local BACKENDS="direct pool managed $ALLOCATORS/plain.so"
+  assert_says "left: 0" memory_short.link trimmed
+}
+
 @test "blocks that a thread keeps for itself are others' once it ends, and when another thread frees what it allocates" {
   # Lost otherwise: memory, a little with every thread, or all of it in a pipeline.
   local backend way

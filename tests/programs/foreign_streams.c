@@ -51,7 +51,7 @@ static void returns_at_once(CUstream stream) {
 
 /* The next owner writes in our own context, on this stream, after frees of which our context's work is soon done. */
 static size_t next_owner(CUstream stream) {
-    CUdeviceptr memory[4];
+    CUdeviceptr memory[3];
     size_t wrong = 0;
     for (size_t i = 0; i < COUNT_OF(memory); i++)
         memory[i] = taken();
@@ -66,12 +66,24 @@ static size_t next_owner(CUstream stream) {
     CU(cuCtxSynchronize());
     become(own);
     CU(cuCtxSynchronize());
-    for (size_t i = 0; i < COUNT_OF(memory); i++) {
+    for (size_t i = 0; i < COUNT_OF(memory); i++) /* never freed: the next time there shall be nothing else to hand out */
         wrong += wrong_on_device(memory[i], 0x22, SIZE);
-        CU(cuMemFreeAsync(memory[i], stream));
-    }
-    CU(cuCtxSynchronize());
     return wrong;
+}
+
+/* Nothing can watch the stream any more when the capture on this one is over. */
+static void ends_in_a_capture(CUstream captured) {
+    CUdeviceptr memory = taken();
+    CUgraph graph;
+    become(other);
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    become(own);
+    CU(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    used_and_freed(memory, stream, KERNEL_MS);
+    CU(cuStreamDestroy(stream));
+    become(own);
+    CU(cuStreamEndCapture(captured, &graph));
+    CU(cuGraphDestroy(graph));
 }
 
 int main(void) {
@@ -79,6 +91,8 @@ int main(void) {
     CUstream here = new_stream(CU_STREAM_NON_BLOCKING), there = new_other();
     returns_at_once(there);
 
+    ends_in_a_capture(here);
+    printf("next owner's data behind a foreign stream that ended in a capture: wrong %zu\n", next_owner(here));
     used_and_freed(taken(), there, KERNEL_MS);
     printf("next owner's data behind a foreign stream: wrong %zu\n", next_owner(here));
     used_and_freed(taken(), CU_STREAM_LEGACY, KERNEL_MS); /* both contexts have one of that name */

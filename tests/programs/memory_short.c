@@ -5,12 +5,18 @@
  *     memory_short records     200 small frees on other streams come after that kernel; what they record covers it
  *     memory_short stream      the same with one free on the kernel's own stream
  *     memory_short context     the memory was freed in another context of the device (no kernel)
+ *     memory_short pieces      the same, with a small block freed last in each part of it
+ *     memory_short trimmed     one trim gives all of that back
  */
 #include "driver.h"
+
+#define CUPLUG_API __attribute__((weak))
+#include "shim/cuplug.h"
 
 #define STREAMS 20
 #define SMALL 200
 #define SIZE (20 * MIB)
+#define PIECES 11
 
 static unsigned flag;
 
@@ -51,12 +57,55 @@ static void other_context(void) {
     printf("allocation: %d\n", (int)cuMemAlloc(&next, 3 * SIZE));
 }
 
+/* Frees all it takes. Those of the small ones are too few to be recorded. */
+static void freed_in_pieces(CUcontext context) {
+    CUdeviceptr large[PIECES], small[PIECES], whole;
+
+    CU(cuCtxSetCurrent(context));
+    for (int i = 0; i < PIECES; i++) {
+        CU(cuMemAlloc(&large[i], 63 * MIB + 512 * KIB));
+        CU(cuMemAlloc(&small[i], 512 * KIB));
+    }
+    CU(cuMemAlloc(&whole, 64 * MIB));
+    for (int i = 0; i < PIECES; i++)
+        CU(cuMemFree(large[i]));
+    CU(cuMemFree(whole)); /* this part is there for the asking */
+    for (int i = 0; i < PIECES; i++)
+        CU(cuMemFree(small[i]));
+    CU(cuCtxSynchronize());
+}
+
+static void pieces(CUcontext own) {
+    CUcontext context;
+    CUdevice device;
+    CUdeviceptr next = 0;
+
+    CU(cuDeviceGet(&device, 0));
+    CU(cuCtxCreate(&context, NULL, 0, device));
+    freed_in_pieces(context);
+    CU(cuCtxSetCurrent(own));
+    printf("allocation: %d\n", (int)cuMemAlloc(&next, PIECES * 54 * MIB));
+}
+
+static void trimmed(CUcontext own) {
+    long long left = 0;
+
+    freed_in_pieces(own);
+    if (cuplug_trim && (cuplug_trim(0) < 0 || cuplug_get_stat("reserved_bytes", 0, &left) != 0))
+        die("no answer");
+    printf("left: %lld\n", left);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
+    CUcontext own = use_primary(0);
 
-    use_primary(0);
     if (strcmp(what, "context") == 0)
         other_context();
+    else if (strcmp(what, "pieces") == 0)
+        pieces(own);
+    else if (strcmp(what, "trimmed") == 0)
+        trimmed(own);
     else
         beside_a_kernel(strcmp(what, "stream") == 0);
     return 0;
