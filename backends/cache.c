@@ -73,6 +73,7 @@ static void count_ordered(struct cuplug_cache *cache, const struct cuplug_reques
 /* The same after moving over what the fences have passed. *crowded: so much is still waiting that a device wait beats new memory. */
 static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, const struct cuplug_request *request, bool *crowded) {
     struct cuplug_heap_block *block;
+    CUdeviceptr address;
 
     cuplug_lock(&cache->lock);
     cuplug_cache_drain(cache);
@@ -80,7 +81,7 @@ static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, cons
     *crowded = cache->waiting.bytes > (cache->policy->patient ? 0 : slack(cache));
     cuplug_unlock(&cache->lock);
     if (!block && class_of(request) >= 0)
-        block = cuplug_cache_thread_take(cache, request->context, class_of(request), false);
+        block = cuplug_cache_thread_take(cache, request->context, class_of(request), false, &address);
     return block;
 }
 
@@ -322,32 +323,41 @@ static CUresult search(struct cuplug_cache *cache, const struct cuplug_request *
     return result == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(cache, &wanted, block) : result;
 }
 
+/* What the program gets. The lock is held, as nowhere else a descriptor is sure to be the block's still: a context that ends gives them all away. */
+static void hand_out(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block *taken, struct cuplug_block *block) {
+    taken->class = (signed char)class_of(request);
+    block->pointer = taken->address;
+    block->cookie = taken;
+    count_ordered(cache, request);
+}
+
 /* From what is everybody's and ready: as `wanted`, for the request; with more for the thread to keep. */
-static struct cuplug_heap_block *take_along(struct cuplug_cache *cache, const struct cuplug_request *request, const struct cuplug_request *wanted) {
+static bool take_along(struct cuplug_cache *cache, const struct cuplug_request *request, const struct cuplug_request *wanted, struct cuplug_block *block) {
     int class = class_of(request);
     struct cuplug_queue stock = {0};
-    struct cuplug_heap_block *block, *more;
+    struct cuplug_heap_block *taken, *more;
     size_t many;
     struct cuplug_magazine *magazine = cuplug_cache_thread_open(cache, request->context, class, &many);
 
     cuplug_lock(&cache->lock);
-    block = take(cache, wanted);
-    if (block)
-        count_ordered(cache, request);
-    while (block && stock.blocks < many && (more = take(cache, wanted))) {
+    taken = take(cache, wanted);
+    if (taken)
+        hand_out(cache, request, taken, block);
+    while (taken && stock.blocks < many && (more = take(cache, wanted))) {
         more->class = (signed char)class;
         cuplug_queue_push(&stock, more);
     }
     cuplug_unlock(&cache->lock);
     if (magazine)
         cuplug_cache_thread_stock(magazine, class, &stock);
-    return block;
+    return taken;
 }
 
 /* From what is everybody's. */
-static CUresult take_or_search(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
+static CUresult take_or_search(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_block *block) {
     struct cuplug_request wanted = *request; /* in the heap's grain */
     int class = cuplug_cache_class(request->size);
+    struct cuplug_heap_block *taken = NULL;
     CUresult result;
     size_t alignment;
 
@@ -357,37 +367,28 @@ static CUresult take_or_search(struct cuplug_cache *cache, const struct cuplug_r
     alignment = wanted.alignment;
     if (wanted.size >= CUPLUG_CACHE_PAGE && wanted.alignment < CUPLUG_CACHE_PAGE) /* the driver's large allocations start a page */
         wanted.alignment = CUPLUG_CACHE_PAGE;
-    *block = take_along(cache, request, &wanted);
-    if (*block)
+    if (take_along(cache, request, &wanted, block))
         return CUDA_SUCCESS;
-    result = search(cache, &wanted, alignment, block);
+    result = search(cache, &wanted, alignment, &taken);
     if (result != CUDA_SUCCESS)
         return result;
     cuplug_lock(&cache->lock);
-    count_ordered(cache, request);
+    if (cache->context == request->context && !cuplug_context_gone(request->context))
+        hand_out(cache, request, taken, block);
+    else
+        result = CUDA_ERROR_INVALID_CONTEXT;
     cuplug_unlock(&cache->lock);
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block) {
     struct cuplug_cache *cache = cuplug_cache_of(self, request->context);
     int class = class_of(request);
-    struct cuplug_heap_block *taken = NULL;
-    CUresult result;
 
     if (!cache || request->size > SIZE_MAX / 2)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (class >= 0)
-        taken = cuplug_cache_thread_take(cache, request->context, class, true);
-    if (!taken) {
-        result = take_or_search(cache, request, &taken);
-        if (result != CUDA_SUCCESS)
-            return result;
-        taken->class = (signed char)class;
-    }
-    block->pointer = taken->address;
-    block->cookie = taken;
-    return CUDA_SUCCESS;
+    block->cookie = class < 0 ? NULL : cuplug_cache_thread_take(cache, request->context, class, true, &block->pointer);
+    return block->cookie ? CUDA_SUCCESS : take_or_search(cache, request, block);
 }
 
 void cuplug_cache_queue(struct cuplug_cache *cache, struct cuplug_heap_block *block) {

@@ -148,7 +148,7 @@ void cuplug_cache_stream_overdue(const struct cuplug_cache *cache, const struct 
 int cuplug_cache_class(size_t size);
 size_t cuplug_cache_class_size(int class);
 /* A block of the thread's own for an allocation of this class, NULL if it has none that may be used now. `ask`: the driver may be asked. */
-struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, struct cuplug_context *context, int class, bool ask);
+struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, struct cuplug_context *context, int class, bool ask, CUdeviceptr *address);
 /* How many more blocks of this class the thread should take along from everybody's ready ones, so that it need not come for each, and its blocks lie
  * together. If it is any, its magazine stays locked, before the cache, until it is given them, which have become live (or none). Else NULL. */
 struct cuplug_magazine *cuplug_cache_thread_open(struct cuplug_cache *cache, struct cuplug_context *context, int class, size_t *many);

@@ -258,18 +258,20 @@ static void be_patient(struct cuplug_magazine *magazine) {
     magazine->patience = magazine->asked;
 }
 
-static __attribute__((noinline)) struct cuplug_heap_block *ask_and_look(struct cuplug_magazine *magazine, struct bin *bin) {
+static __attribute__((noinline)) struct cuplug_heap_block *ask_and_look(struct cuplug_magazine *magazine, struct bin *bin, CUdeviceptr *address) {
     struct cuplug_heap_block *block = NULL;
 
     cuplug_fence_poll(&magazine->cache->fence);
     cuplug_brief_lock(&magazine->lock);
-    if (look(magazine, bin, &block) != TAKEN)
+    if (look(magazine, bin, &block) == TAKEN)
+        *address = block->address;
+    else
         be_patient(magazine);
     cuplug_brief_unlock(&magazine->lock);
     return block;
 }
 
-struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, struct cuplug_context *context, int class, bool ask) {
+struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, struct cuplug_context *context, int class, bool ask, CUdeviceptr *address) {
     struct cuplug_magazine *magazine = usable(cache) ? mine(cache, context) : NULL;
     struct cuplug_heap_block *block = NULL;
     enum verdict verdict;
@@ -278,8 +280,10 @@ struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, s
         return NULL;
     cuplug_brief_lock(&magazine->lock);
     verdict = look(magazine, &magazine->bin[class], &block);
+    if (verdict == TAKEN)
+        *address = block->address; /* here, as its descriptor is given away with a context that ends */
     cuplug_brief_unlock(&magazine->lock);
-    return verdict == ASK && ask ? ask_and_look(magazine, &magazine->bin[class]) : block;
+    return verdict == ASK && ask ? ask_and_look(magazine, &magazine->bin[class], address) : block;
 }
 
 /* None while it has some of its own, that only wait for the device. The lock is held. */
@@ -405,6 +409,7 @@ bool cuplug_backend_take_kept(int backend, const struct cuplug_request *request,
     struct cuplug_heap_block *block;
     struct cuplug_record *record;
     struct cuplug_shard *shard;
+    CUdeviceptr address;
     struct bin *bin;
 
     if (!magazine || magazine->context != request->context || class < 0 || request->kind != CUPLUG_SYNC || request->alignment > CUPLUG_CACHE_GRAIN ||
@@ -416,13 +421,19 @@ bool cuplug_backend_take_kept(int backend, const struct cuplug_request *request,
     if (!block || magazine->cache->policy->backend != backend || !usable(magazine->cache) ||
         (!bin->stock && !cuplug_fence_passed(&magazine->cache->fence, block->mark)))
         goto no;
-    shard = cuplug_shard_of(block->address);
+    address = block->address;
+    shard = cuplug_shard_of(address);
     cuplug_brief_lock(&shard->lock);
-    record = cuplug_shard_place(shard, block->address);
+    record = cuplug_shard_place(shard, address);
     if (!record || record->backend != CUPLUG_LEFT) {
         cuplug_brief_unlock(&shard->lock);
         goto no;
     }
+    if (bin->stock) /* before anybody can find the record, and free it */
+        drop_stock(magazine, bin);
+    else
+        drop_oldest(magazine, bin);
+    magazine->asked = 0;
     record->size = request->size; /* one by one: whoever reads a part of what was written in another width waits for the store */
     record->kind = CUPLUG_SYNC;
     record->backend = (unsigned)backend;
@@ -434,13 +445,8 @@ bool cuplug_backend_take_kept(int backend, const struct cuplug_request *request,
     record->sync_memops = 0;
     shard->live++;
     cuplug_brief_unlock(&shard->lock);
-    if (bin->stock)
-        drop_stock(magazine, bin);
-    else
-        drop_oldest(magazine, bin);
-    magazine->asked = 0;
     cuplug_brief_unlock(&magazine->lock);
-    *pointer = block->address;
+    *pointer = address;
     cuplug_stats_allocated(backend, request->device, request->size);
     return true;
 no:

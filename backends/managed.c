@@ -42,7 +42,8 @@ static size_t limit(CUdevice device) {
 static bool usable(CUdevice device) {
     int concurrent = 0;
 
-    cuplug_real.cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
+    if (cuplug_real.cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device) != CUDA_SUCCESS)
+        return true; /* the driver is at its end, say: it will tell the allocation */
     if (concurrent || cuplug_managed_options.force)
         return true;
     if (cuplug_cache_first(&told, device))

@@ -101,6 +101,8 @@ static inline enum cuplug_entered cuplug_shard_insert(uint64_t pointer, const st
     enum cuplug_entered entered = CUPLUG_NO_MEMORY;
     struct cuplug_record *place;
 
+    if (!pointer) /* it would be a free place's key */
+        return CUPLUG_NO_MEMORY;
     cuplug_brief_lock(&shard->lock);
     do
         place = cuplug_shard_place(shard, pointer);

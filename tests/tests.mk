@@ -35,7 +35,7 @@ runtime_programs := runtime_kinds exits ipc free_waits_for_kernel recycled_block
   capture_race context_reset out_of_memory stress two_devices double_free zero_size zero_size_threads huge_sizes fork_after \
   fork_ends fork_in_loader fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted \
   graph_memory first_call peer peer_order thread_blocks freed_elsewhere
-driver_programs  := limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life foreign_streams foreign_ends no_context \
+driver_programs  := reset_beside limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life foreign_streams foreign_ends no_context \
   free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool null_arguments failures faulted \
   fault_elsewhere memory_short ipc_corners plugin_moments capture_full \
   collective thread_handles stream_chain streams_gone hit_pairs

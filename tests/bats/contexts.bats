@@ -79,3 +79,13 @@ freed in a thread that ends, all in one capture: failed 0"
   BACKENDS=pool
   [ "$CUPLUG_TEST_DRIVER" = gpu ] || assert_says "released" SIMCUDA_DRIVER=12020 release_beside_free.link
 }
+
+@test "a device reset again and again while threads allocate and free: what is handed out is memory, and nobody hangs (C97)" {
+  # Lost otherwise: the process, or its own data, as an address of the host's was handed out.
+  needs_sim "whether the real driver bears it, nobody promises"
+  local backend
+  for backend in pool managed; do
+    with_shim "$backend" reset_beside.link 2
+    assert_same "$backend" "status 0: addresses that are none: 0" "status $status: $output$stderr"
+  done
+}

@@ -350,7 +350,7 @@ def pair(section):
         return
     compare(section, Case("kernels on the peer's memory (C81)", (f"{section.build}/gpu/peer_kernels.static",), expected=PEER))
     notices(section, "peer_kernels", "nofence", PEER, r"new one: wrong words [1-9]")
-    bats_files(section, "integration tests of two devices", "gpu-pair", "tests/bats/devices.bats", {}, 60)
+    bats_files(section, "integration tests of two devices", "gpu-pair", "tests/bats/devices.bats", {}, 100)
     compare_all(section, PAIR, at_once=3)
 
 
