@@ -149,6 +149,14 @@ void cuplug_others_look(void) {}
 bool cuplug_capturing(void) {
     return false;
 }
+void cuplug_stats_allocated(int backend, int device, size_t size) {
+    (void)backend, (void)device, (void)size;
+}
+
+void cuplug_stats_freed(int backend, int device, size_t size) {
+    (void)backend, (void)device, (void)size;
+}
+
 void cuplug_stats_level(int backend, int device, enum cuplug_counter level, int64_t by) {
     (void)backend, (void)device, (void)level, (void)by;
 }
