@@ -18,7 +18,7 @@ static void *allocate(void *number) {
     unsigned seed = (unsigned)(uintptr_t)number;
 
     while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-        cuCtxSetCurrent(context);
+        cuCtxSetCurrent(__atomic_load_n(&context, __ATOMIC_RELAXED));
         for (int i = 0; i < 50; i++) {
             CUdeviceptr memory = 0;
 
@@ -38,6 +38,7 @@ static void *allocate(void *number) {
 int main(int argc, char **argv) {
     double end = now_ms() + 1e3 * (argc > 1 ? atof(argv[1]) : 1);
     pthread_t thread[THREADS];
+    CUcontext retained;
 
     context = use_primary(0);
     for (size_t i = 0; i < THREADS; i++)
@@ -46,7 +47,8 @@ int main(int argc, char **argv) {
     while (now_ms() < end) {
         sleep_ms(3);
         cuDevicePrimaryCtxReset(0);
-        cuDevicePrimaryCtxRetain(&context, 0);
+        if (cuDevicePrimaryCtxRetain(&retained, 0) == CUDA_SUCCESS)
+            __atomic_store_n(&context, retained, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
     for (size_t i = 0; i < THREADS; i++)
