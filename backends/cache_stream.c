@@ -7,7 +7,6 @@
  */
 #include "cache.h"
 
-
 enum { MANY_STREAMS = 64, NEW_STREAM = 4 };
 
 struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, const struct cuplug_context *context, uint64_t id) {

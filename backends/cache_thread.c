@@ -11,7 +11,6 @@
  */
 #include "cache.h"
 
-#include "shim/capture.h"
 #include "shim/live_table.h"
 #include "shim/stats.h"
 #include "shim/thread.h"
@@ -82,6 +81,25 @@ static struct cuplug_heap_block *drop_stock(struct cuplug_magazine *magazine, st
     bin->stock = block->newer;
     magazine->bytes -= block->size;
     return block;
+}
+
+/* The block that the bin's next allocation gets, if its work is over; else NULL. */
+static inline struct cuplug_heap_block *next_of(const struct cuplug_magazine *magazine, const struct bin *bin) {
+    struct cuplug_heap_block *oldest = bin->freed.oldest;
+
+    if (bin->stock)
+        return bin->stock;
+    return oldest && cuplug_fence_passed(&magazine->cache->fence, oldest->mark) ? oldest : NULL;
+}
+
+/* Takes that block out. */
+static inline void drop_next(struct cuplug_magazine *magazine, struct bin *bin) {
+    if (bin->stock) {
+        drop_stock(magazine, bin);
+        return;
+    }
+    drop_oldest(magazine, bin);
+    magazine->asked = 0;
 }
 
 /* Takes everything out. The lock is held. */
@@ -229,25 +247,20 @@ enum verdict { NOTHING, TAKEN, ASK };
 
 /* A block of the bin whose work is over. ASK: the driver may know that the oldest one's is. The lock is held. */
 static enum verdict look(struct cuplug_magazine *magazine, struct bin *bin, struct cuplug_heap_block **block) {
-    const struct cuplug_fence *fence = &magazine->cache->fence;
     struct cuplug_heap_block *oldest = bin->freed.oldest;
 
-    if (bin->stock) {
-        *block = drop_stock(magazine, bin);
+    *block = next_of(magazine, bin);
+    if (*block) {
+        drop_next(magazine, bin);
         return TAKEN;
     }
     if (!oldest)
         return NOTHING;
-    if (cuplug_fence_passed(fence, oldest->mark)) {
-        *block = drop_oldest(magazine, bin);
-        magazine->asked = 0;
-        return TAKEN;
-    }
     if (magazine->patience) {
         magazine->patience--;
         return NOTHING;
     }
-    return atomic_load_explicit(&fence->recorded, memory_order_relaxed) > oldest->mark ? ASK : NOTHING;
+    return atomic_load_explicit(&magazine->cache->fence.recorded, memory_order_relaxed) > oldest->mark ? ASK : NOTHING;
 }
 
 /* The device is still busy: each time twice as many allocations go on without asking. The lock is held. */
@@ -417,9 +430,8 @@ bool cuplug_backend_take_kept(int backend, const struct cuplug_request *request,
         return false;
     cuplug_brief_lock(&magazine->lock);
     bin = &magazine->bin[class];
-    block = bin->stock ? bin->stock : bin->freed.oldest;
-    if (!block || magazine->cache->policy->backend != backend || !usable(magazine->cache) ||
-        (!bin->stock && !cuplug_fence_passed(&magazine->cache->fence, block->mark)))
+    block = next_of(magazine, bin);
+    if (!block || magazine->cache->policy->backend != backend || !usable(magazine->cache))
         goto no;
     address = block->address;
     shard = cuplug_shard_of(address);
@@ -429,11 +441,7 @@ bool cuplug_backend_take_kept(int backend, const struct cuplug_request *request,
         cuplug_brief_unlock(&shard->lock);
         goto no;
     }
-    if (bin->stock) /* before anybody can find the record, and free it */
-        drop_stock(magazine, bin);
-    else
-        drop_oldest(magazine, bin);
-    magazine->asked = 0;
+    drop_next(magazine, bin); /* before anybody can find the record, and free it */
     record->size = request->size; /* one by one: whoever reads a part of what was written in another width waits for the store */
     record->kind = CUPLUG_SYNC;
     record->backend = (unsigned)backend;

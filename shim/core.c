@@ -8,7 +8,6 @@
 #include "config/table.h"
 #include "deepbind.h"
 #include "ipc.h"
-#include "live_table.h"
 #include "stats.h"
 
 #include <string.h>
@@ -192,7 +191,7 @@ static bool enter(int backend, const struct cuplug_block *block, uint64_t stream
     };
     enum cuplug_entered entered;
 
-    while ((entered = cuplug_shard_insert(block->pointer, &record)) == CUPLUG_ALREADY_THERE)
+    while ((entered = cuplug_live_insert(block->pointer, &record)) == CUPLUG_ALREADY_THERE)
         forget_stale(block->pointer);
     if (entered != CUPLUG_ENTERED)
         return false;
@@ -303,7 +302,7 @@ static enum cuplug_freed free_the_long_way(CUdeviceptr pointer, const struct cup
     struct cuplug_record record;
     struct cuplug_block block;
 
-    if (!cuplug_shard_look(pointer, &record, fast ? CUPLUG_BACKEND_DIRECT : CUPLUG_SHARD_REMOVE)) {
+    if (!(fast ? cuplug_live_remove_unless(pointer, CUPLUG_BACKEND_DIRECT, &record) : cuplug_live_remove(pointer, &record))) {
         if (fast || !cuplug_core_owned(pointer))
             return CUPLUG_NOT_OURS;
         *result = refusal(); /* the driver would free the whole segment */

@@ -52,7 +52,8 @@ static bool forget_left(struct cuplug_shard *shard) {
     return true;
 }
 
-bool cuplug_shard_grow(struct cuplug_shard *shard) {
+/* Makes room in the shard. The lock is held on entry and exit, but not all the time; the caller looks again. */
+static __attribute__((noinline, cold)) bool grow(struct cuplug_shard *shard) {
     uint32_t old_capacity = shard->capacity;
     uint32_t capacity = old_capacity == 0 ? FIRST_CAPACITY : old_capacity < DOUBLE_BELOW ? old_capacity * 2 : old_capacity + old_capacity / 8;
     struct cuplug_shard old;
@@ -92,19 +93,57 @@ bool cuplug_shard_grow(struct cuplug_shard *shard) {
 }
 
 enum cuplug_entered cuplug_live_insert(uint64_t pointer, const struct cuplug_record *record) {
-    return cuplug_shard_insert(pointer, record);
+    struct cuplug_shard *shard = cuplug_shard_of(pointer);
+    enum cuplug_entered entered = CUPLUG_NO_MEMORY;
+    struct cuplug_record *place;
+
+    if (!pointer) /* it would be a free place's key */
+        return CUPLUG_NO_MEMORY;
+    cuplug_brief_lock(&shard->lock);
+    do
+        place = cuplug_shard_place(shard, pointer);
+    while (!place && grow(shard));
+    if (place && place->backend != CUPLUG_LEFT) {
+        entered = CUPLUG_ALREADY_THERE;
+    } else if (place) {
+        *place = *record;
+        shard->live++;
+        entered = CUPLUG_ENTERED;
+    }
+    cuplug_brief_unlock(&shard->lock);
+    return entered;
+}
+
+enum { KEEP = -2, REMOVE = -1 };
+
+/* `spare`: KEEP, REMOVE, or the backend whose records alone stay and count as not there. */
+static inline bool look(uint64_t pointer, struct cuplug_record *copy, int spare) {
+    struct cuplug_shard *shard = cuplug_shard_of(pointer);
+    struct cuplug_record *record;
+
+    cuplug_brief_lock(&shard->lock);
+    record = cuplug_shard_find(shard, pointer);
+    if (record && spare >= 0 && (int)record->backend == spare)
+        record = NULL;
+    if (record) {
+        *copy = *record;
+        if (spare != KEEP)
+            cuplug_shard_take_out(shard, record);
+    }
+    cuplug_brief_unlock(&shard->lock);
+    return record;
 }
 
 bool cuplug_live_remove(uint64_t pointer, struct cuplug_record *record) {
-    return cuplug_shard_look(pointer, record, CUPLUG_SHARD_REMOVE);
+    return look(pointer, record, REMOVE);
 }
 
 bool cuplug_live_remove_unless(uint64_t pointer, int backend, struct cuplug_record *record) {
-    return cuplug_shard_look(pointer, record, backend);
+    return look(pointer, record, backend);
 }
 
 bool cuplug_live_find(uint64_t pointer, struct cuplug_record *record) {
-    return cuplug_shard_look(pointer, record, CUPLUG_SHARD_KEEP);
+    return look(pointer, record, KEEP);
 }
 
 void cuplug_live_mark(uint64_t pointer, bool sync_memops) {

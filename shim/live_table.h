@@ -23,9 +23,6 @@ struct cuplug_shard {
 
 extern struct cuplug_shard cuplug_shards[CUPLUG_SHARDS] __attribute__((visibility("hidden")));
 
-/* Makes room in the shard. The lock is held on entry and exit, but not all the time; the caller looks again. */
-bool cuplug_shard_grow(struct cuplug_shard *shard);
-
 /* The upper bits of a product are the good ones. */
 static inline uint32_t cuplug_shard_hash(uint64_t value) {
     return (uint32_t)(value * 0x9e3779b97f4a7c15u >> 32);
@@ -93,49 +90,6 @@ static inline struct cuplug_record *cuplug_shard_place(struct cuplug_shard *shar
     }
     shard->keys[slot] = pointer;
     return &shard->records[slot];
-}
-
-/* cuplug_live_insert */
-static inline enum cuplug_entered cuplug_shard_insert(uint64_t pointer, const struct cuplug_record *record) {
-    struct cuplug_shard *shard = cuplug_shard_of(pointer);
-    enum cuplug_entered entered = CUPLUG_NO_MEMORY;
-    struct cuplug_record *place;
-
-    if (!pointer) /* it would be a free place's key */
-        return CUPLUG_NO_MEMORY;
-    cuplug_brief_lock(&shard->lock);
-    do
-        place = cuplug_shard_place(shard, pointer);
-    while (!place && cuplug_shard_grow(shard));
-    if (place && place->backend != CUPLUG_LEFT) {
-        entered = CUPLUG_ALREADY_THERE;
-    } else if (place) {
-        *place = *record;
-        shard->live++;
-        entered = CUPLUG_ENTERED;
-    }
-    cuplug_brief_unlock(&shard->lock);
-    return entered;
-}
-
-enum { CUPLUG_SHARD_KEEP = -2, CUPLUG_SHARD_REMOVE = -1 };
-
-/* cuplug_live_find, …_remove, …_remove_unless: `spare` is …_KEEP, …_REMOVE, or the backend whose records alone stay and count as not there. */
-static inline bool cuplug_shard_look(uint64_t pointer, struct cuplug_record *copy, int spare) {
-    struct cuplug_shard *shard = cuplug_shard_of(pointer);
-    struct cuplug_record *record;
-
-    cuplug_brief_lock(&shard->lock);
-    record = cuplug_shard_find(shard, pointer);
-    if (record && spare >= 0 && (int)record->backend == spare)
-        record = NULL;
-    if (record) {
-        *copy = *record;
-        if (spare != CUPLUG_SHARD_KEEP)
-            cuplug_shard_take_out(shard, record);
-    }
-    cuplug_brief_unlock(&shard->lock);
-    return record;
 }
 
 #endif

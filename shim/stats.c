@@ -120,7 +120,7 @@ static void settle(struct cuplug_tally *tally) {
     settle_level(backend, device, CUPLUG_STAT_live_bytes, &tally->bytes);
 }
 
-void cuplug_stats_settle(struct cuplug_tally *tally) {
+__attribute__((noinline, cold)) void cuplug_stats_settle(struct cuplug_tally *tally) {
     cuplug_lock(&lock);
     settle(tally);
     cuplug_unlock(&lock);
@@ -147,12 +147,6 @@ static inline struct cuplug_tally *tally_of(int backend, int device) {
     return &kept->tally;
 }
 
-static __attribute__((noinline, cold)) void settle_locked(struct cuplug_tally *tally) {
-    cuplug_lock(&lock);
-    settle(tally);
-    cuplug_unlock(&lock);
-}
-
 /* In a thread that keeps nothing. */
 static __attribute__((noinline, cold)) void count_at_once(int backend, int device, enum cuplug_counter counter, int64_t blocks, int64_t bytes) {
     cuplug_stats_count(backend, device, counter, 1);
@@ -172,7 +166,7 @@ void cuplug_stats_allocated(int backend, int device, size_t size) {
     blocks = rise(&tally->blocks, 1);
     bytes = rise(&tally->bytes, (int64_t)size);
     if (bytes >= UNSETTLED || blocks >= UNSETTLED_BLOCKS)
-        settle_locked(tally);
+        cuplug_stats_settle(tally);
 }
 
 void cuplug_stats_freed(int backend, int device, size_t size) {
@@ -187,7 +181,7 @@ void cuplug_stats_freed(int backend, int device, size_t size) {
     blocks = bump(&tally->blocks.now, -1);
     bytes = bump(&tally->bytes.now, -(int64_t)size);
     if (bytes <= -UNSETTLED || blocks <= -UNSETTLED_BLOCKS)
-        settle_locked(tally);
+        cuplug_stats_settle(tally);
 }
 
 enum { ANY = -1 };
