@@ -7,37 +7,24 @@
 #define SIZE (64 * KIB)
 #define IN_FLIGHT 32
 
-static struct reading {
-    unsigned char *copy; /* pinned, so that the read-back is queued and not waited for */
-    int value;
-    cudaEvent_t filled, done;
-    bool used;
-} readings[IN_FLIGHT];
+static struct reading readings[IN_FLIGHT];
+static cudaEvent_t filled[IN_FLIGHT];
 
 static size_t wrong;
 
-static void check(struct reading *reading) {
-    if (!reading->used)
-        return;
-    RT(cudaEventSynchronize(reading->done));
-    wrong += wrong_bytes(reading->copy, reading->value, SIZE) != 0;
-}
-
-static void pass_on(struct reading *reading, int round, cudaStream_t from, cudaStream_t to) {
+static void pass_on(int round, cudaStream_t from, cudaStream_t to) {
+    int i = round % IN_FLIGHT, value = round % 251 + 1;
     void *block;
-    check(reading);
-    reading->value = round % 251 + 1;
-    reading->used = true;
+    wrong += wrong_reading(&readings[i]);
     RT(cudaMallocAsync(&block, SIZE, from));
     if (round % 499 == 0) /* work pending where it was allocated */
         delay(from, 2);
-    RT(cudaMemsetAsync(block, reading->value, SIZE, from));
-    RT(cudaEventRecord(reading->filled, from));
-    RT(cudaStreamWaitEvent(to, reading->filled, 0));
+    RT(cudaMemsetAsync(block, value, SIZE, from));
+    RT(cudaEventRecord(filled[i], from));
+    RT(cudaStreamWaitEvent(to, filled[i], 0));
     if (round % 251 == 0) /* a reader that is late: whoever has the block meanwhile is read instead */
         delay(to, 2);
-    RT(cudaMemcpyAsync(reading->copy, block, SIZE, cudaMemcpyDeviceToHost, to));
-    RT(cudaEventRecord(reading->done, to));
+    read_back(&readings[i], block, value, SIZE, to);
     RT(cudaFreeAsync(block, to));
 }
 
@@ -45,14 +32,13 @@ int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 1000;
     cudaStream_t from = new_stream(cudaStreamNonBlocking), to = new_stream(cudaStreamNonBlocking);
     for (int i = 0; i < IN_FLIGHT; i++) {
-        RT(cudaMallocHost((void **)&readings[i].copy, SIZE));
-        RT(cudaEventCreateWithFlags(&readings[i].filled, cudaEventDisableTiming));
-        RT(cudaEventCreateWithFlags(&readings[i].done, cudaEventDisableTiming));
+        reading_init(&readings[i], SIZE);
+        RT(cudaEventCreateWithFlags(&filled[i], cudaEventDisableTiming));
     }
     for (int round = 0; round < rounds; round++)
-        pass_on(&readings[round % IN_FLIGHT], round, from, round % 2 ? to : NULL);
+        pass_on(round, from, round % 2 ? to : NULL);
     for (int i = 0; i < IN_FLIGHT; i++)
-        check(&readings[i]);
+        wrong += wrong_reading(&readings[i]);
     printf("freed on another stream: %d, wrong: %zu\n", rounds, wrong);
     return 0;
 }

@@ -57,13 +57,7 @@ static void allocate(void **block, int device) {
 
 int main(void) {
     void *before[2][BLOCKS], *after[2][BLOCKS];
-    int can = 0;
-
-    if (device_count() < 2)
-        skip("needs two devices");
-    RT(cudaDeviceCanAccessPeer(&can, 1, 0));
-    if (!can)
-        skip("the devices do not reach each other");
+    needs_peers();
     for (int i = 0; i < 2; i++)
         allocate(before[i], i);
     for (int i = 0; i < 2; i++) {

@@ -78,13 +78,7 @@ static void passed_on(int owner) {
 }
 
 int main(void) {
-    int can = 0;
-
-    if (device_count() < 2)
-        skip("needs two devices");
-    RT(cudaDeviceCanAccessPeer(&can, 1, 0));
-    if (!can)
-        skip("the devices do not reach each other");
+    needs_peers();
     for (int i = 0; i < 2; i++) {
         on(i);
         RT(cudaDeviceEnablePeerAccess(1 - i, 0));

@@ -10,23 +10,9 @@
 #define IN_FLIGHT 64
 #define LARGEST (96 * KIB)
 
-static struct reading {
-    unsigned char *copy; /* pinned, so that the read-back is queued and not waited for */
-    size_t size;
-    int value;
-    cudaEvent_t done;
-    bool used;
-} readings[IN_FLIGHT];
+static struct reading readings[IN_FLIGHT];
 
 static size_t wrong;
-
-static void check(struct reading *reading) {
-    if (!reading->used)
-        return;
-    RT(cudaEventSynchronize(reading->done));
-    wrong += wrong_bytes(reading->copy, reading->value, reading->size) != 0;
-    reading->used = false;
-}
 
 /* Few sizes, so that a block soon meets its next owner, and some in between. */
 static size_t random_size(uint32_t *state) {
@@ -37,17 +23,14 @@ static size_t random_size(uint32_t *state) {
 static void recycle(struct reading *reading, cudaStream_t stream, int round, uint32_t *state) {
     void *block;
     size_t size = random_size(state);
-    check(reading);
-    reading->value = round % 251 + 1;
-    reading->size = size;
-    reading->used = true;
+    int value = round % 251 + 1;
+    wrong += wrong_reading(reading);
     RT(cudaMalloc(&block, size));
-    RT(cudaMemsetAsync(block, reading->value, size, stream));
+    RT(cudaMemsetAsync(block, value, size, stream));
     /* Some kernels take their time between the two: a next owner who comes too early is then read back here. */
     if (next_random(state) % 24 == 0)
         delay(stream, 8);
-    RT(cudaMemcpyAsync(reading->copy, block, size, cudaMemcpyDeviceToHost, stream));
-    RT(cudaEventRecord(reading->done, stream));
+    read_back(reading, block, value, size, stream);
     RT(cudaFree(block));
 }
 
@@ -57,14 +40,12 @@ int main(int argc, char **argv) {
     cudaStream_t streams[STREAMS] = {cudaStreamLegacy, cudaStreamPerThread};
     for (int i = 2; i < STREAMS; i++)
         streams[i] = new_stream(i % 2 ? cudaStreamNonBlocking : cudaStreamDefault);
-    for (int i = 0; i < IN_FLIGHT; i++) {
-        RT(cudaMallocHost((void **)&readings[i].copy, LARGEST));
-        RT(cudaEventCreateWithFlags(&readings[i].done, cudaEventDisableTiming));
-    }
+    for (int i = 0; i < IN_FLIGHT; i++)
+        reading_init(&readings[i], LARGEST);
     for (int round = 0; round < rounds; round++)
         recycle(&readings[round % IN_FLIGHT], streams[next_random(&state) % STREAMS], round, &state);
     for (int i = 0; i < IN_FLIGHT; i++)
-        check(&readings[i]);
+        wrong += wrong_reading(&readings[i]);
     printf("recycled blocks: %d, wrong: %zu\n", rounds, wrong);
     return 0;
 }

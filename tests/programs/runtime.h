@@ -66,4 +66,46 @@ static inline int device_count(void) {
     return count;
 }
 
+/* What a block held when a stream came to reading it, looked at once the stream has. */
+struct reading {
+    unsigned char *copy; /* pinned, so that the read-back is queued and not waited for */
+    size_t size;
+    int value; /* of each byte, as it should be */
+    cudaEvent_t done;
+    bool used;
+};
+
+static inline void reading_init(struct reading *reading, size_t largest) {
+    RT(cudaMallocHost((void **)&reading->copy, largest));
+    RT(cudaEventCreateWithFlags(&reading->done, cudaEventDisableTiming));
+}
+
+static inline void read_back(struct reading *reading, const void *block, int value, size_t size, cudaStream_t stream) {
+    reading->value = value;
+    reading->size = size;
+    reading->used = true;
+    RT(cudaMemcpyAsync(reading->copy, block, size, cudaMemcpyDeviceToHost, stream));
+    RT(cudaEventRecord(reading->done, stream));
+}
+
+/* Waits for it. False if nothing was read since the last time. */
+static inline bool wrong_reading(struct reading *reading) {
+    if (!reading->used)
+        return false;
+    RT(cudaEventSynchronize(reading->done));
+    reading->used = false;
+    return wrong_bytes(reading->copy, reading->value, reading->size) != 0;
+}
+
+/* Devices 0 and 1 reach each other, or the program ends here. */
+static inline void needs_peers(void) {
+    int can = 0;
+
+    if (device_count() < 2)
+        skip("needs two devices");
+    RT(cudaDeviceCanAccessPeer(&can, 1, 0));
+    if (!can)
+        skip("the devices do not reach each other");
+}
+
 #endif
