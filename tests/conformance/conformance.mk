@@ -5,7 +5,6 @@
 #                            $(BUILD)/check/conformance.count
 #   make check-teeth         plants the faults of tests/conformance/teeth in a copy of the tree, each of which must change a line; takes minutes
 
-comma               := ,
 conformance_sources := $(wildcard tests/conformance/*.c)
 conformance         := $(addprefix $(programs_dir)/conformance.,shared static)
 
