@@ -549,7 +549,7 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     if (!cache)
         return CUDA_SUCCESS;
     if (release->kind != CUPLUG_SYNC || block->kind != CUPLUG_SYNC || cache->policy->free_waits ||
-        !cuplug_cache_thread_give(cache, block->context, block->cookie, &more)) {
+        !cuplug_cache_thread_give(cache, block, &more)) {
         free_to_all(cache, block, release);
         return CUDA_SUCCESS;
     }

@@ -154,7 +154,7 @@ struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, s
 struct cuplug_magazine *cuplug_cache_thread_open(struct cuplug_cache *cache, struct cuplug_context *context, int class, size_t *many);
 void cuplug_cache_thread_stock(struct cuplug_magazine *magazine, int class, const struct cuplug_queue *blocks);
 /* Frees a live block into the thread's own, recording if it is time. *more: others went to everybody for it. False if the thread cannot keep it. */
-bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context *context, struct cuplug_heap_block *freed, bool *more);
+bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_block *freed, bool *more);
 /* All that threads keep goes to everybody; if the context has ended, to nobody. */
 void cuplug_cache_thread_collect(struct cuplug_cache *cache);
 /* How much each thread may keep is to be reckoned anew, as there is more or less memory, or more or fewer threads. The lock is held. */

@@ -381,9 +381,9 @@ static void record(struct cuplug_magazine *magazine, struct cuplug_cache *cache,
     cuplug_brief_unlock(&magazine->lock);
 }
 
-bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context *context, struct cuplug_heap_block *freed, bool *more) {
-    int class = freed->shared || busy(cache) ? -1 : freed->class;
-    struct cuplug_magazine *magazine = class < 0 ? NULL : mine(cache, context);
+bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_block *block, bool *more) {
+    struct cuplug_magazine *magazine = cuplug_cache_class(block->size) < 0 || busy(cache) ? NULL : mine(cache, block->context);
+    struct cuplug_heap_block *freed = block->cookie; /* to be looked at only while its context is known to be there */
     size_t share = atomic_load_explicit(&cache->share, memory_order_relaxed);
     uint64_t mark;
     bool due;
@@ -391,7 +391,7 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, struct cuplug_context 
     if (!magazine)
         return false;
     cuplug_brief_lock(&magazine->lock);
-    if (!usable(cache) || cuplug_context_gone(context)) { /* it would be looked for in vain: magazines are emptied once */
+    if (!usable(cache) || cuplug_context_gone(block->context) || freed->shared || freed->class < 0) { /* gone: emptied, once and for all */
         cuplug_brief_unlock(&magazine->lock);
         return false;
     }
