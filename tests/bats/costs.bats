@@ -13,7 +13,7 @@ pairs_called() {
   # Lost otherwise: the run time of whoever allocates per tensor.
   needs_sim "counts the simulated driver's calls"
   local backend threads calls few pairs=1000000
-  [ -z "$SANITIZER" ] || pairs=50000
+  [ -z "$QUICK" ] || pairs=50000
   for backend in pool arena; do
     for threads in 1 16; do
       pairs_called "$backend" "$threads" $pairs 10

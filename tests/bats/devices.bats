@@ -32,7 +32,7 @@ load helpers/load
 @test "a block that the other device still works on comes to its next owner after that work, and so it is passed on (C81)" {
   # Lost otherwise: the next owner's data.
   local backend backends="${BACKENDS/direct /} $ALLOCATORS/example.so"
-  [ -z "$SANITIZER" ] || backends=pool # which is slow to write so much
+  [ -z "$QUICK" ] || backends=pool # which is slow to write so much
   for backend in $backends; do
     with_shim "$backend" SIMCUDA_DEVICES=2 peer_order.shared
     skip_if_said

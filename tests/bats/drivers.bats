@@ -10,7 +10,7 @@ setup() {
 # every_kind VERSION: each kind of allocation, reached in ways of each sort (ways.bats has them all, for today's driver).
 every_kind() {
   local way kind
-  needs_own_processor "takes minutes in an emulator"
+  needs_time "the same programs run on the newest driver"
   for kind in malloc async pitch 3d managed from_pool malloc_freed_async async_freed_sync; do
     for way in shared static-ptds; do
       assert_like_bare_driver SIMCUDA_DRIVER="$1" runtime_kinds.$way $kind
@@ -94,7 +94,6 @@ on_driver() {
 }
 
 @test "driver 12.2: every kind and sort of program" {
-  needs_plain_build "takes minutes there, and the same programs run with it on the newest driver"
   every_kind 12020
   every_sort 12020
 }
@@ -104,7 +103,6 @@ on_driver() {
 }
 
 @test "driver 11.8: every kind and sort of program" {
-  needs_plain_build "takes minutes there, and the same programs run with it on the newest driver"
   every_kind 11080
   every_sort 11080
 }
@@ -114,7 +112,6 @@ on_driver() {
 }
 
 @test "driver 11.2: every kind and sort of program" {
-  needs_plain_build "takes minutes there, and the same programs run with it on the newest driver"
   every_kind 11020
   every_sort 11020
 }
@@ -124,7 +121,6 @@ on_driver() {
 }
 
 @test "a driver of the future: every kind and sort of program" {
-  needs_plain_build "takes minutes there, and the same programs run with it on the newest driver"
   every_kind 99000
   every_sort 99000
 }

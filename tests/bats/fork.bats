@@ -31,7 +31,7 @@ driver loaded in the parent: no"
   # Lost otherwise: a child now and then, which hangs in a lock that some thread of the parent held.
   local BACKENDS=pool forks=2000
   needs_own_processor "slow"
-  [ -z "$SANITIZER" ] || forks=300
+  [ -z "$QUICK" ] || forks=300
   assert_says "children: $forks, cudaMalloc refused $forks, cudaMallocAsync refused $forks, cudaFree refused $forks, the driver's functions refused $forks, not ended by themselves 0
 parent's data: wrong bytes 0" fork_after.shared $forks
 }
@@ -39,6 +39,7 @@ parent's data: wrong bytes 0" fork_after.shared $forks
 @test "a child whose thread ends as threads do ends, while threads of the parent allocate" {
   # Lost otherwise: the child, which hangs in a lock that some thread of the parent held.
   needs_plain_build "the end of a child's thread takes locks of its own, which the parent's threads may have held"
+  needs_own_processor "slow"
   assert_says "children that ended: 100" thread_blocks.shared forked
 }
 

@@ -25,7 +25,7 @@ like_bare_driver_and_counted() {
 @test "zero-size allocations of sixteen threads never collide (C41)" {
   # Lost otherwise: the program, by a failed assertion in the tracker.
   local backend rounds=50000
-  [ -z "$SANITIZER" ] || rounds=5000
+  [ -z "$QUICK" ] || rounds=5000
   for backend in $BACKENDS; do
     count "$backend" "$backend" zero_size_threads.shared "$rounds"
   done

@@ -10,7 +10,8 @@ load helpers/load
   needs_own_processor "the library beside it is this one's"
   case $SANITIZER in
   *libtsan*) operations=150000 ;;
-  *libasan*) operations=600000 ;;
+  *libasan*) operations=300000 ;;
+  *) [ -z "$QUICK" ] || operations=300000 ;;
   esac
   run --separate-stderr env -u LD_PRELOAD BUILD="$BUILD" "$PYTHON" "$ROOT/tests/soak/run" $operations 1
   assert_success

@@ -85,6 +85,6 @@ last error: cudaSuccess" stream_destroyed.shared 200
   # Lost otherwise: the same; nothing says that such a stream is gone.
   needs_sim "counts the simulated driver's calls"
   local threads=10000 BACKENDS="direct pool arena managed $ALLOCATORS/example.so"
-  [ -z "$SANITIZER" ] || threads=2000
+  [ -z "$QUICK" ] || threads=2000
   assert_says "streams left: 0, events: few, more of them after as many more: hardly any" streams_gone.link threads $threads
 }

@@ -40,7 +40,10 @@ ALLOCATORS=$PROGRAMS/allocators
 SANITIZER=$(ldd "$SHIM" 2>/dev/null | awk '/lib[at]san/ { print $3; exit }')
 # They make programs ten times slower, and a loaded machine does the same once more.
 [ -z "$SANITIZER" ] || [ "$CUPLUG_TEST_TIMEOUT" -gt 60 ] || CUPLUG_TEST_TIMEOUT=240
-# What they report goes to files that tests/bats/run counts as failures, since a test may expect its program to fail, or not look at stderr.
+# Where the same tests run in full with another build as well, what takes minutes does less, or nothing: with a sanitizer, for another processor, or
+# where the caller sets it.
+: "${QUICK:=$SANITIZER$RUNNER}"
+# What sanitizers report goes to files that tests/bats/run counts as failures, since a test may expect its program to fail, or not look at stderr.
 sanitizer_reports=log_path=${SANITIZER_REPORTS:-stderr}
 export ASAN_OPTIONS="detect_leaks=0:$sanitizer_reports:${ASAN_OPTIONS:-}"
 export TSAN_OPTIONS="exitcode=66:atexit_sleep_ms=10:$sanitizer_reports:${TSAN_OPTIONS:-}"
@@ -195,6 +198,10 @@ needs_debug_shim() {
 
 needs_plain_build() {
   ! ldd "$SHIM" 2>/dev/null | grep -q 'lib[atu].*san' || skip "not with a sanitizer: $1"
+}
+
+needs_time() {
+  [ -z "$QUICK" ] || skip "takes minutes: $1"
 }
 
 needs_own_processor() {
