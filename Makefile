@@ -95,6 +95,7 @@ check-gcc:
 # The other builds find what they find without what only takes long: another compiler and the thread sanitizer with two backends, too.
 check-clang $(addprefix check-,$(sanitizers)): export LINKAGE := shared
 check-clang $(addprefix check-,$(sanitizers)): export QUICK := 1
+$(addprefix check-,$(sanitizers)): export CUPLUG_TEST_TIMEOUT := 240
 check-clang: export BACKENDS := direct pool
 check-thread: export BACKENDS := pool arena
 check-clang:

@@ -35,7 +35,7 @@ static void note_room(struct cuplug_cache *cache) {
     size_t ready = cache->heap.reserved - cache->live_bytes - cache->waiting.bytes;
 
     if (cache->policy->keeps)
-        atomic_store_explicit(&cache->sparse, ready < cache->heap.reserved / 4, memory_order_relaxed);
+        cuplug_cache_close(cache, CUPLUG_CACHE_SPARSE, ready < cache->heap.reserved / 4);
 }
 
 /* Takes a block that may be used now. The lock is held. */
@@ -250,7 +250,7 @@ static CUresult wait_for_memory(struct cuplug_cache *cache, const struct cuplug_
     CUresult result;
 
     cuplug_lock(&cache->lock);
-    cache->tight = true;
+    cuplug_cache_close(cache, CUPLUG_CACHE_TIGHT, true);
     cuplug_cache_release_kept(cache, true);
     cuplug_unlock(&cache->lock);
     if (wait_and_take(cache, request, block))
@@ -270,13 +270,13 @@ static CUresult out_of_memory(struct cuplug_cache *cache, const struct cuplug_re
 
     if (cuplug_exiting())
         return result;
-    atomic_fetch_add(&cache->wanted, 1); /* see usable() of cache_thread.c */
+    atomic_fetch_add(&cache->closed, CUPLUG_CACHE_WANTED); /* see usable() of cache_thread.c */
     cuplug_cache_thread_collect(cache);
     if ((*block = drain_and_take(cache, request, &crowded)))
         result = CUDA_SUCCESS;
     else if (!hopeless(cache, request->context, request->size))
         result = wait_for_memory(cache, request, block);
-    atomic_fetch_sub(&cache->wanted, 1);
+    atomic_fetch_sub(&cache->closed, CUPLUG_CACHE_WANTED);
     return result;
 }
 
@@ -523,7 +523,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_cache_queue(cache, freed);
         mark = freed->mark;
         wait = must_wait(cache);
-        due = cuplug_cache_owe(&cache->unrecorded, freed->size, wait || cache->tight || needed_soon(cache, freed->size));
+        due = cuplug_cache_owe(&cache->unrecorded, freed->size, wait || cuplug_cache_is(cache, CUPLUG_CACHE_TIGHT) || needed_soon(cache, freed->size));
     }
     cuplug_unlock(&cache->lock);
     if (due && stream) {

@@ -62,35 +62,52 @@ struct cuplug_cache_stream {
     bool watched; /* its next free is of interest for that */
 };
 
-/* All that a backend keeps for one context. `lock` guards everything but the fences, which guard themselves. */
+/* Why a thread may keep nothing, or nothing more. */
+enum cuplug_cache_closed {
+    CUPLUG_CACHE_KEEPING = 1, /* a free has to look after what other processes may still use; a thread may go on using what it has */
+    CUPLUG_CACHE_WAITS = 2,   /* policy->free_waits */
+    CUPLUG_CACHE_TIGHT = 4,   /* memory was out once: record every free */
+    CUPLUG_CACHE_SPARSE = 8,  /* policy->keeps: the next allocation may need what is freed now */
+    CUPLUG_CACHE_WANTED = 16, /* so many times: allocations that are out of memory and look for it everywhere */
+};
+
+/* All that a backend keeps for one context. `lock` guards everything but the fences, which guard themselves. What every allocation and free looks at lies
+ * together: it begins where the fence's does, and ends there. */
 struct cuplug_cache {
     struct cuplug_lock lock;
     const struct cuplug_policy *policy;
     struct cuplug_context *context;
+    struct cuplug_cache *next; /* while unused */
+    size_t magazines; /* threads that keep blocks */
+    _Atomic size_t share __attribute__((aligned(64))); /* how much each may */
+    _Atomic unsigned closed;   /* enum cuplug_cache_closed: 0, and they may */
+    _Atomic unsigned most_unrecorded; /* how many blocks of it without a record */
+    struct cuplug_fence fence;
     struct cuplug_heap heap;
     struct cuplug_list ready;    /* free for any new work of the context */
     struct cuplug_queue kept[2]; /* freed, but perhaps still another process's: for long enough, or since `kept_since` */
     time_t kept_since;
-    _Atomic bool keeping;        /* there are any */
     struct cuplug_queue waiting; /* freed by cudaFree and the like, not yet passed by the fence */
-    struct cuplug_fence fence;
     struct cuplug_debt unrecorded; /* waiting and not covered by a record */
     size_t live_bytes;
     struct cuplug_ordered ordered; /* as the program asked */
-    _Atomic bool tight;  /* memory was out once: record every free */
-    _Atomic bool sparse; /* policy->keeps: the next allocation may need what is freed now */
-    size_t magazines; /* threads that keep blocks */
-    _Atomic size_t share; /* how much each may */
-    _Atomic unsigned most_unrecorded; /* how many blocks of them without a record */
-    _Atomic int wanted;   /* allocations that are out of memory and look for it everywhere: now none may */
     _Atomic bool reserving; /* policy->keeps: a thread asks the driver for the one segment */
     struct cuplug_cache_stream *streams, *unused_streams;
     struct cuplug_slab stream_slab;
     size_t unswept;        /* what speaks for looking through them */
     size_t busy_streams;   /* had blocks when that was done */
     _Atomic bool sweeping; /* it is time: so many have freed; also looked at without the lock */
-    struct cuplug_cache *next; /* while unused */
 };
+
+static inline bool cuplug_cache_is(const struct cuplug_cache *cache, enum cuplug_cache_closed why) {
+    return atomic_load_explicit(&cache->closed, memory_order_relaxed) & why;
+}
+
+/* For any but WANTED, of which there can be several. The lock is held. */
+static inline void cuplug_cache_close(struct cuplug_cache *cache, enum cuplug_cache_closed why, bool closed) {
+    if (cuplug_cache_is(cache, why) != closed)
+        atomic_fetch_xor(&cache->closed, why);
+}
 
 /* Backend operations; `self` is the policy. */
 CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block);

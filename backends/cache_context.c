@@ -36,6 +36,7 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
     cache->context = context;
     if (cache->policy != policy) /* it is read without the lock, too */
         cache->policy = policy;
+    cuplug_cache_close(cache, CUPLUG_CACHE_WAITS, policy->free_waits);
     cache->ordered = (struct cuplug_ordered){0};
     cuplug_heap_init(&cache->heap);
     cuplug_cache_thread_share(cache);
@@ -232,7 +233,8 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cache->waiting = cache->kept[0] = cache->kept[1] = (struct cuplug_queue){0};
     cuplug_cache_forgive(&cache->unrecorded);
     cache->live_bytes = 0;
-    cache->tight = cache->sparse = cache->keeping = false;
+    for (int why = CUPLUG_CACHE_KEEPING; why < CUPLUG_CACHE_WANTED; why *= 2)
+        cuplug_cache_close(cache, why, false);
     cache->magazines = 0;
     cache->busy_streams = 0;
     for (struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next) {

@@ -38,7 +38,7 @@ void cuplug_cache_keep(struct cuplug_cache *cache, struct cuplug_heap_block *blo
     if (!cache->kept[1].oldest)
         cache->kept_since = now();
     cuplug_queue_push(&cache->kept[1], block);
-    cache->keeping = true;
+    cuplug_cache_close(cache, CUPLUG_CACHE_KEEPING, true);
 }
 
 /* Whoever frees next has to record for them. */
@@ -55,7 +55,7 @@ static void release(struct cuplug_cache *cache, struct cuplug_queue *queue) {
 void cuplug_cache_release_kept(struct cuplug_cache *cache, bool all) {
     bool late;
 
-    if (!cache->keeping)
+    if (!cuplug_cache_is(cache, CUPLUG_CACHE_KEEPING))
         return;
     late = now() - cache->kept_since > seconds;
     if (all || late)
@@ -67,5 +67,5 @@ void cuplug_cache_release_kept(struct cuplug_cache *cache, bool all) {
         cache->kept[1] = (struct cuplug_queue){0};
         cache->kept_since = now();
     }
-    cache->keeping = cache->kept[0].oldest || cache->kept[1].oldest;
+    cuplug_cache_close(cache, CUPLUG_CACHE_KEEPING, cache->kept[0].oldest || cache->kept[1].oldest);
 }

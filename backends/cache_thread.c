@@ -23,21 +23,25 @@ enum { MOST_UNRECORDED = 64, LEAST_UNRECORDED = 8, MOST_PATIENCE = 64, MOST_AT_O
 static const size_t most_share = 8 * MIB, least_in_all = 32 * MIB, least_due = MIB;
 static const size_t bytes_at_once = 256 << 10;
 
+/* The blocks of one size class, all linked by `newer`. */
 struct bin {
-    struct cuplug_queue freed;       /* by the thread, oldest first */
-    struct cuplug_heap_block *stock; /* taken along from everybody's ready ones, linked by `newer`; to be used first */
+    struct cuplug_heap_block *oldest, *newest; /* freed by the thread, in this order; newest: only if there are any */
+    size_t freed;                              /* so many */
+    struct cuplug_heap_block *stock;           /* taken along from everybody's ready ones; to be used first */
 };
 
 struct cuplug_magazine {
     struct cuplug_brief_lock lock;
-    struct cuplug_cache *cache;     /* written by the thread, under the lock; NULL: it serves nobody */
+    int backend;                    /* the cache's */
+    struct cuplug_cache *cache;     /* these three are written by the thread, under the lock; NULL: it serves nobody */
     struct cuplug_context *context;
-    struct cuplug_magazine *next;   /* of the same thread */
     size_t bytes;
     struct cuplug_debt unrecorded;
     uint64_t first_unrecorded;      /* the mark of the first of them */
+    struct cuplug_magazine *next;   /* of the same thread */
     unsigned patience, asked;       /* allocations that do without asking the driver again; how many the last time */
-    struct bin bin[BINS];
+    int hand;                       /* the bin that overflow() goes on with */
+    struct bin bin[BINS] __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
 static struct cuplug_lock slab_lock;
@@ -67,15 +71,27 @@ struct leaving {
     struct cuplug_queue freed, ready;
 };
 
-static struct cuplug_heap_block *drop_oldest(struct cuplug_magazine *magazine, struct bin *bin) {
-    struct cuplug_heap_block *block = bin->freed.oldest;
+static inline void append(struct cuplug_magazine *magazine, struct bin *bin, struct cuplug_heap_block *block) {
+    block->newer = NULL;
+    if (bin->oldest)
+        bin->newest->newer = block;
+    else
+        bin->oldest = block;
+    bin->newest = block;
+    bin->freed++;
+    magazine->bytes += block->size;
+}
 
-    cuplug_queue_drop(&bin->freed, block);
+static inline struct cuplug_heap_block *drop_oldest(struct cuplug_magazine *magazine, struct bin *bin) {
+    struct cuplug_heap_block *block = bin->oldest;
+
+    bin->oldest = block->newer;
+    bin->freed--;
     magazine->bytes -= block->size;
     return block;
 }
 
-static struct cuplug_heap_block *drop_stock(struct cuplug_magazine *magazine, struct bin *bin) {
+static inline struct cuplug_heap_block *drop_stock(struct cuplug_magazine *magazine, struct bin *bin) {
     struct cuplug_heap_block *block = bin->stock;
 
     bin->stock = block->newer;
@@ -85,7 +101,7 @@ static struct cuplug_heap_block *drop_stock(struct cuplug_magazine *magazine, st
 
 /* The block that the bin's next allocation gets, if its work is over; else NULL. */
 static inline struct cuplug_heap_block *next_of(const struct cuplug_magazine *magazine, const struct bin *bin) {
-    struct cuplug_heap_block *oldest = bin->freed.oldest;
+    struct cuplug_heap_block *oldest = bin->oldest;
 
     if (bin->stock)
         return bin->stock;
@@ -105,7 +121,7 @@ static inline void drop_next(struct cuplug_magazine *magazine, struct bin *bin) 
 /* Takes everything out. The lock is held. */
 static void empty(struct cuplug_magazine *magazine, struct leaving *out) {
     for (struct bin *bin = magazine->bin; magazine->bytes && bin < magazine->bin + BINS; bin++) {
-        while (bin->freed.oldest)
+        while (bin->oldest)
             cuplug_queue_push(&out->freed, drop_oldest(magazine, bin));
         while (bin->stock)
             cuplug_queue_push(&out->ready, drop_stock(magazine, bin));
@@ -197,6 +213,7 @@ static struct cuplug_magazine *free_magazine(struct cuplug_kept *kept) {
 static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, struct cuplug_context *context) {
     cuplug_brief_lock(&magazine->lock);
     magazine->cache = cache;
+    magazine->backend = cache->policy->backend;
     magazine->context = context;
     for (int i = 0; i < BINS; i++)
         magazine->bin[i] = (struct bin){0};
@@ -228,26 +245,22 @@ static inline struct cuplug_magazine *mine(struct cuplug_cache *cache, struct cu
     return kept ? find_or_bind(kept, cache, context) : NULL;
 }
 
-static bool raised(const _Atomic bool *flag) {
-    return atomic_load_explicit(flag, memory_order_relaxed);
-}
-
-/* Not where memory is short: then every free records, and everything is everybody's. Whoever collects for want of memory raises `wanted`
+/* Not where memory is short: then every free records, and everything is everybody's. Whoever collects for want of memory closes the cache
  * before and takes the lock of each magazine: what is asked under that lock is seen, or its outcome is found. */
-static bool usable(const struct cuplug_cache *cache) {
-    return !raised(&cache->tight) && !raised(&cache->sparse) && atomic_load_explicit(&cache->wanted, memory_order_relaxed) == 0;
+static inline bool usable(const struct cuplug_cache *cache) {
+    return !(atomic_load_explicit(&cache->closed, memory_order_relaxed) & ~(unsigned)CUPLUG_CACHE_KEEPING);
 }
 
 /* Has a free more to see to: a record that failed, or blocks that other processes used? */
-static bool busy(const struct cuplug_cache *cache) {
-    return raised(&cache->keeping) || raised(&cache->unrecorded.overdue);
+static inline bool busy(const struct cuplug_cache *cache) {
+    return atomic_load_explicit(&cache->closed, memory_order_relaxed) || atomic_load_explicit(&cache->unrecorded.overdue, memory_order_relaxed);
 }
 
 enum verdict { NOTHING, TAKEN, ASK };
 
 /* A block of the bin whose work is over. ASK: the driver may know that the oldest one's is. The lock is held. */
 static enum verdict look(struct cuplug_magazine *magazine, struct bin *bin, struct cuplug_heap_block **block) {
-    struct cuplug_heap_block *oldest = bin->freed.oldest;
+    struct cuplug_heap_block *oldest = bin->oldest;
 
     *block = next_of(magazine, bin);
     if (*block) {
@@ -303,7 +316,7 @@ struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, s
 static size_t wants(const struct cuplug_magazine *magazine, int class) {
     size_t share = atomic_load_explicit(&magazine->cache->share, memory_order_relaxed), many;
 
-    if (magazine->bin[class].stock || magazine->bin[class].freed.oldest || magazine->bytes + bytes_at_once > share)
+    if (magazine->bin[class].stock || magazine->bin[class].oldest || magazine->bytes + bytes_at_once > share)
         return 0;
     many = bytes_at_once / cuplug_cache_class_size(class);
     return many > MOST_AT_ONCE ? MOST_AT_ONCE - 1 : many ? many - 1 : 0;
@@ -330,23 +343,27 @@ void cuplug_cache_thread_stock(struct cuplug_magazine *magazine, int class, cons
     cuplug_brief_unlock(&magazine->lock);
 }
 
-/* Half of what was freed into the bin that has most goes to everybody. The lock is held. */
-static __attribute__((noinline)) void overflow(struct cuplug_magazine *magazine) {
-    struct bin *most = magazine->bin;
+/* A sixteenth of the share goes to everybody: bin after bin, half of what was freed into each that is worth it, so that what is not used any more gets less
+ * and less. The lock is held. */
+static __attribute__((noinline)) void overflow(struct cuplug_magazine *magazine, size_t share) {
     struct leaving out = {0};
-    size_t half;
 
-    for (int i = 1; i < BINS; i++)
-        if (magazine->bin[i].freed.bytes > most->freed.bytes)
-            most = &magazine->bin[i];
-    for (half = most->freed.bytes / 2; most->freed.bytes > half;)
-        cuplug_queue_push(&out.freed, drop_oldest(magazine, most));
+    for (int looks = 2 * BINS; looks && magazine->bytes > share - share / 16; looks--) {
+        struct bin *bin = &magazine->bin[magazine->hand];
+        size_t half = bin->freed / 2;
+
+        if (looks > BINS && bin->freed * cuplug_cache_class_size(magazine->hand) < share / 32)
+            half = bin->freed;
+        while (bin->freed > half)
+            cuplug_queue_push(&out.freed, drop_oldest(magazine, bin));
+        magazine->hand = magazine->hand + 1 < BINS ? magazine->hand + 1 : 0;
+    }
     leave(magazine, &out);
 }
 
 /* Counts a freed block; true if this free is to record. Not where another thread's record covers the first of them: then the rest can wait for the next
  * round, so that threads do not all record. Nor while one is on its way. The lock is held. */
-static bool owe(struct cuplug_magazine *magazine, const struct cuplug_heap_block *freed, size_t share) {
+static inline bool owe(struct cuplug_magazine *magazine, const struct cuplug_heap_block *freed, size_t share) {
     struct cuplug_debt *debt = &magazine->unrecorded;
     struct cuplug_fence *fence = &magazine->cache->fence;
     bool again = debt->overdue, covered;
@@ -366,10 +383,9 @@ static bool owe(struct cuplug_magazine *magazine, const struct cuplug_heap_block
 }
 
 /* Puts a freed block into its bin. True if this free is to record. The lock is held. */
-static bool put(struct cuplug_magazine *magazine, struct cuplug_heap_block *freed, size_t share) {
+static inline bool put(struct cuplug_magazine *magazine, struct cuplug_heap_block *freed, size_t share) {
     freed->mark = cuplug_fence_mark_locked(&magazine->cache->fence);
-    cuplug_queue_push(&magazine->bin[freed->class].freed, freed);
-    magazine->bytes += freed->size;
+    append(magazine, &magazine->bin[freed->class], freed);
     return owe(magazine, freed, share);
 }
 
@@ -399,7 +415,7 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_bl
     mark = freed->mark;
     *more = magazine->bytes > share;
     if (*more)
-        overflow(magazine);
+        overflow(magazine, share);
     cuplug_brief_unlock(&magazine->lock);
     if (due)
         record(magazine, cache, mark);
@@ -411,27 +427,22 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_bl
  * function called that is not compiled in. Whatever is not common goes the long way, which does the same in cuplug_core_alloc and cuplug_core_free.
  */
 
-static inline struct cuplug_magazine *first_magazine(void) {
-    return cuplug_self.kept ? first_of(cuplug_self.kept) : NULL;
-}
-
-bool cuplug_backend_take_kept(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
-    struct cuplug_magazine *magazine = first_magazine();
+bool cuplug_backend_take_kept(int backend, struct cuplug_context *context, size_t size, CUdeviceptr *pointer) {
     struct cuplug_kept *kept = cuplug_self.kept;
-    int class = cuplug_cache_class(request->size);
+    struct cuplug_magazine *magazine = kept ? first_of(kept) : NULL;
+    int class = cuplug_cache_class(size);
     struct cuplug_heap_block *block;
     struct cuplug_record *record;
     struct cuplug_shard *shard;
     CUdeviceptr address;
     struct bin *bin;
 
-    if (!magazine || magazine->context != request->context || class < 0 || request->kind != CUPLUG_SYNC || request->alignment > CUPLUG_CACHE_GRAIN ||
-        kept->next_number == kept->last_number)
+    if (!magazine || magazine->context != context || magazine->backend != backend || class < 0 || kept->next_number == kept->last_number)
         return false;
     cuplug_brief_lock(&magazine->lock);
     bin = &magazine->bin[class];
     block = next_of(magazine, bin);
-    if (!block || magazine->cache->policy->backend != backend || !usable(magazine->cache))
+    if (!block || !usable(magazine->cache))
         goto no;
     address = block->address;
     shard = cuplug_shard_of(address);
@@ -442,20 +453,19 @@ bool cuplug_backend_take_kept(int backend, const struct cuplug_request *request,
         goto no;
     }
     drop_next(magazine, bin); /* before anybody can find the record, and free it */
-    record->size = request->size; /* one by one: whoever reads a part of what was written in another width waits for the store */
-    record->kind = CUPLUG_SYNC;
-    record->backend = (unsigned)backend;
+    record->what = cuplug_record_what(size, CUPLUG_SYNC, backend);
     record->cookie = block;
-    record->context = request->context;
-    record->stream = request->stream_id;
-    record->sequence = kept->next_number++;
-    record->device = (unsigned)request->device;
-    record->sync_memops = 0;
+    record->context = context;
+    record->stream = 0;
+    record->which = cuplug_record_which(kept->next_number++, context->device);
     shard->live++;
     cuplug_brief_unlock(&shard->lock);
     cuplug_brief_unlock(&magazine->lock);
     *pointer = address;
-    cuplug_stats_allocated(backend, request->device, request->size);
+    if (cuplug_tally_is(&kept->tally, backend, context->device))
+        cuplug_tally_allocated(&kept->tally, size);
+    else
+        cuplug_stats_allocated(backend, context->device, size);
     return true;
 no:
     cuplug_brief_unlock(&magazine->lock);
@@ -464,12 +474,13 @@ no:
 
 /* Has the long way to see to this allocation? `freed` is its block if it is the cache's. The locks of magazine and shard are held. */
 static inline bool uncommon(const struct cuplug_magazine *magazine, const struct cuplug_record *record, const struct cuplug_heap_block *freed, size_t share) {
-    return record->kind != CUPLUG_SYNC || record->context != magazine->context || (int)record->backend != magazine->cache->policy->backend || freed->shared ||
+    return record->kind != CUPLUG_SYNC || record->context != magazine->context || (int)record->backend != magazine->backend || freed->shared ||
            freed->class < 0 || magazine->bytes + freed->size > share;
 }
 
 struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer) {
-    struct cuplug_magazine *magazine = first_magazine();
+    struct cuplug_kept *kept = cuplug_self.kept;
+    struct cuplug_magazine *magazine = kept ? first_of(kept) : NULL;
     struct cuplug_shard *shard = cuplug_shard_of(pointer);
     struct cuplug_context *context;
     struct cuplug_heap_block *freed;
@@ -485,7 +496,7 @@ struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer) {
     cuplug_brief_lock(&magazine->lock);
     cache = magazine->cache;
     context = magazine->context;
-    if (!cache || !usable(cache) || busy(cache) || cache->policy->free_waits || !cuplug_context_live(context) || cuplug_context_fault(context))
+    if (!cache || busy(cache) || !cuplug_context_live(context) || cuplug_context_fault(context))
         goto no;
     share = atomic_load_explicit(&cache->share, memory_order_relaxed);
     cuplug_brief_lock(&shard->lock);
@@ -506,7 +517,10 @@ struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer) {
     if (due)
         record(magazine, cache, mark);
     cuplug_fence_allow(&cache->fence);
-    cuplug_stats_freed(backend, device, size);
+    if (cuplug_tally_is(&kept->tally, backend, device))
+        cuplug_tally_freed(&kept->tally, size);
+    else
+        cuplug_stats_freed(backend, device, size);
     return context;
 no:
     cuplug_brief_unlock(&magazine->lock);

@@ -24,20 +24,21 @@ struct cuplug_segment {
 
 enum cuplug_block_state { CUPLUG_BLOCK_LIVE, CUPLUG_BLOCK_WAITING, CUPLUG_BLOCK_FREE };
 
+/* What an allocation and a free of a block that a thread keeps look at comes first, and is one cache line. */
 struct cuplug_heap_block {
     uint64_t address;
     size_t size;
-    struct cuplug_segment *segment; /* NULL: the descriptor describes nothing now */
-    struct cuplug_heap_block *before, *after; /* by address, within the segment */
+    struct cuplug_heap_block *newer, *older; /* a queue: the pool's waiting blocks, or the list's blocks by age; what a thread keeps is linked by `newer` alone */
+    uint64_t mark;                           /* of the context's fence */
     enum cuplug_block_state state;
     bool shared; /* live: another process may use it */
     signed char class; /* live: the cache's size class that it was taken for, -1: none */
+    struct cuplug_segment *segment; /* NULL: the descriptor describes nothing now */
     struct cuplug_list *list;                /* where it is free */
+    struct cuplug_heap_block *before, *after; /* by address, within the segment */
     struct cuplug_heap_block *left, *right;  /* the list's tree */
-    struct cuplug_heap_block *older, *newer; /* a queue: the pool's waiting blocks, or the list's blocks by age */
-    uint64_t mark;                           /* of the context's fence */
     uint64_t stream_mark;                    /* of the list's stream's fence */
-};
+} __attribute__((aligned(64)));
 
 struct cuplug_queue {
     struct cuplug_heap_block *oldest, *newest;

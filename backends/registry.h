@@ -39,7 +39,7 @@ bool cuplug_backend_share(int number, const struct cuplug_record *record);
 
 /* The whole of the common allocation, and of the common free: of a small block that the calling thread keeps, or may keep, with its record in the table and its
  * place in the statistics. False, or NULL: the long way. The free returns the block's context. */
-bool cuplug_backend_take_kept(int number, const struct cuplug_request *request, CUdeviceptr *pointer);
+bool cuplug_backend_take_kept(int number, struct cuplug_context *context, size_t size, CUdeviceptr *pointer);
 struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer);
 
 /* The calling thread ends: what it kept for itself goes to others. */

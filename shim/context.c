@@ -265,7 +265,7 @@ void cuplug_context_look(struct cuplug_context *context) {
 }
 
 void cuplug_context_count_frees(struct cuplug_context *context, unsigned frees) {
-    if (frees && atomic_fetch_add_explicit(&context->unasked, frees, memory_order_relaxed) + frees >= 48) /* and 15 that a thread has not told */
+    if (frees && atomic_fetch_add_explicit(&context->unasked, frees, memory_order_relaxed) + frees >= 144) /* and 15 that a thread has not told */
         cuplug_context_look(context);
 }
 

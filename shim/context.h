@@ -22,6 +22,7 @@ enum cuplug_context_origin {
     CUPLUG_CONTEXT_CREATED
 };
 
+/* What every call reads comes first; what calls write is on another cache line, as threads would take the first from each other. */
 struct cuplug_context {
     CUcontext handle;
     uint64_t id; /* cuCtxGetId where the driver has it, else a number of ours */
@@ -29,14 +30,14 @@ struct cuplug_context {
     _Atomic int origin;   /* enum cuplug_context_origin */
     _Atomic bool gone;
     _Atomic int ending; /* program's calls under way that may end it: no new blocks, no driver call of ours in it */
-    _Atomic int inside; /* driver calls of ours in it that are under way */
-    _Atomic int retained; /* references to a primary context that were seen taken */
-    _Atomic int attached; /* references that the program took with cuCtxAttach */
     _Atomic int fault; /* CUresult: the lasting error that a driver call in it met; 0 for none */
-    _Atomic unsigned unasked; /* frees since the driver was asked something that would have shown such an error; about so many */
-    _Atomic uint64_t captures; /* the newest capture when the last call that may end it began */
     void *_Atomic cache[CUPLUG_STATS_BACKENDS]; /* what each backend keeps for it; the backend's to set */
     struct cuplug_context *next;
+    _Atomic int inside __attribute__((aligned(64))); /* driver calls of ours in it that are under way */
+    _Atomic int retained; /* references to a primary context that were seen taken */
+    _Atomic int attached; /* references that the program took with cuCtxAttach */
+    _Atomic unsigned unasked; /* frees since the driver was asked something that would have shown such an error; about so many */
+    _Atomic uint64_t captures; /* the newest capture when the last call that may end it began */
 };
 
 /* Raised by every reset, release, destruction: what threads remember of contexts is void. Release there, acquire here. */
@@ -109,7 +110,7 @@ CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result
 
 void cuplug_context_look(struct cuplug_context *context);
 
-/* So many more frees that made no driver call. Once there are about 64 since the driver was asked, it is: the driver itself says that the context has
+/* So many more frees that made no driver call. Once there are about 150 since the driver was asked, it is: the driver itself says that the context has
  * faulted only to a call that comes upon it, a free, a query, a wait (measured); an allocation, or a record of the context, succeeds until then. */
 void cuplug_context_count_frees(struct cuplug_context *context, unsigned frees);
 

@@ -50,8 +50,8 @@ bool cuplug_core_fast(void) {
     return chosen != CUPLUG_BACKEND_DIRECT;
 }
 
-int cuplug_core_route(const struct cuplug_context *context, bool async) {
-    if (!context || !context->origin || !(cuplug_context_live(context) || cuplug_context_settled(context)))
+static inline int route(const struct cuplug_context *context, bool async) {
+    if (!context->origin || !(cuplug_context_live(context) || cuplug_context_settled(context)))
         return CUPLUG_BACKEND_DIRECT;
     if (async && (context->device >= CUPLUG_STATS_DEVICES || atomic_load_explicit(&ordered[context->device].aside, memory_order_relaxed)))
         return CUPLUG_BACKEND_DIRECT;
@@ -60,6 +60,10 @@ int cuplug_core_route(const struct cuplug_context *context, bool async) {
     if (cuplug_context_fault(context)) /* the driver says so itself */
         return CUPLUG_BACKEND_DIRECT;
     return chosen;
+}
+
+int cuplug_core_route(const struct cuplug_context *context, bool async) {
+    return context ? route(context, async) : CUPLUG_BACKEND_DIRECT;
 }
 
 static bool known(CUdevice device) {
@@ -221,7 +225,7 @@ static CUresult allocate(int backend, const struct cuplug_request *request, stru
     return result;
 }
 
-static CUresult alloc_the_long_way(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
+CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
     struct cuplug_block block = {
         .size = request->size,
         .kind = request->kind,
@@ -235,7 +239,7 @@ static CUresult alloc_the_long_way(int backend, const struct cuplug_request *req
         result = allocate(backend, request, &block);
     if (result == CUDA_ERROR_NOT_SUPPORTED && backend != CUPLUG_BACKEND_DIRECT) { /* the backend does not serve this device, and said why */
         if (!cuplug_options.strict)
-            return alloc_the_long_way(CUPLUG_BACKEND_DIRECT, request, pointer);
+            return cuplug_core_alloc(CUPLUG_BACKEND_DIRECT, request, pointer);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && !enter(backend, &block, request->stream_id)) {
@@ -251,8 +255,22 @@ static CUresult alloc_the_long_way(int backend, const struct cuplug_request *req
     return result;
 }
 
-CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
-    return cuplug_backend_take_kept(backend, request, pointer) ? CUDA_SUCCESS : alloc_the_long_way(backend, request, pointer);
+static __attribute__((noinline)) CUresult alloc_the_long_way(int backend, struct cuplug_context *context, size_t size, CUdeviceptr *pointer) {
+    struct cuplug_request request = {
+        .struct_size = sizeof request,
+        .kind = CUPLUG_SYNC,
+        .size = size,
+        .device = context->device,
+        .context = context,
+    };
+
+    return cuplug_core_alloc(backend, &request, pointer);
+}
+
+CUresult cuplug_core_alloc_plain(struct cuplug_context *context, size_t size, CUdeviceptr *pointer) {
+    int backend = route(context, false);
+
+    return cuplug_backend_take_kept(backend, context, size, pointer) ? CUDA_SUCCESS : alloc_the_long_way(backend, context, size, pointer);
 }
 
 CUresult cuplug_core_adopt(CUresult result, enum cuplug_kind kind, size_t size, CUstream stream, CUdeviceptr *pointer) {
@@ -298,7 +316,7 @@ static CUresult refusal(void) {
     return context && cuplug_context_fault(context) ? cuplug_context_fault(context) : CUDA_ERROR_INVALID_VALUE;
 }
 
-static enum cuplug_freed free_the_long_way(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
+static __attribute__((noinline)) enum cuplug_freed free_the_long_way(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
     struct cuplug_record record;
     struct cuplug_block block;
 

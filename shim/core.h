@@ -32,6 +32,9 @@ int cuplug_core_route(const struct cuplug_context *context, bool async);
 /* Allocates from `backend` in request->context (never NULL), enters the block into the live table and counts. On failure *pointer is 0. */
 CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer);
 
+/* The same for synchronous memory of the context, from the backend that is for it: the common case, which takes a shorter way. */
+CUresult cuplug_core_alloc_plain(struct cuplug_context *context, size_t size, CUdeviceptr *pointer);
+
 /* Counts an allocation that the driver made at the program's own request; a failed one too. Then it is live, or gone again if the shim has no
  * memory for its record (the result says so). */
 CUresult cuplug_core_adopt(CUresult result, enum cuplug_kind kind, size_t size, CUstream stream, CUdeviceptr *pointer);

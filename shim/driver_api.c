@@ -37,19 +37,6 @@ static CUresult passed(CUresult result, enum cuplug_counter counter) {
     return result;
 }
 
-/* From a backend: the current context's memory. */
-static CUresult alloc(int backend, struct cuplug_context *context, size_t size, CUdeviceptr *dptr) {
-    struct cuplug_request request = {
-        .struct_size = sizeof request,
-        .kind = CUPLUG_SYNC,
-        .size = size,
-        .device = context->device,
-        .context = context,
-    };
-
-    return cuplug_core_alloc(backend, &request, dptr);
-}
-
 /* Where the core refuses every allocation, so must those that it does not make itself. */
 static bool refused(CUdeviceptr *dptr, size_t size) {
     if (!dptr || !size || !cuplug_core_refuses())
@@ -73,7 +60,7 @@ CUresult cuplug_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
         result = cuplug_real.cuMemAlloc_v2(dptr, bytesize);
         return dptr ? cuplug_core_adopt(result, CUPLUG_SYNC, bytesize, NULL, dptr) : result;
     }
-    return alloc(cuplug_core_route(context, false), context, bytesize, dptr);
+    return cuplug_core_alloc_plain(context, bytesize, dptr);
 }
 
 /* pitch * height in *size; false if the driver had better answer (bad element size, nothing asked, overflow). */
@@ -103,7 +90,7 @@ CUresult cuplug_cuMemAllocPitch(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
         return dptr && pPitch ? cuplug_core_adopt(result, CUPLUG_SYNC, result == CUDA_SUCCESS ? *pPitch * Height : WidthInBytes, NULL, dptr)
                               : result;
     }
-    result = alloc(backend, context, size, dptr);
+    result = cuplug_core_alloc_plain(context, size, dptr);
     if (result == CUDA_SUCCESS)
         *pPitch = pitch;
     return result;
@@ -125,19 +112,18 @@ CUresult cuplug_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned i
     return cuplug_core_adopt(result, CUPLUG_MANAGED, bytesize, NULL, dptr);
 }
 
-/* Is a free the driver's? A plugin's calls are, unless they concern memory that the program has. */
-static bool passes(CUdeviceptr dptr) {
+/* Is a free the driver's though we are not on? A plugin's calls are, unless they concern memory that the program has. */
+static __attribute__((noinline)) bool passes(CUdeviceptr dptr) {
     struct cuplug_record record;
 
-    return !cuplug_on() && !(cuplug_self.depth && atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_ON &&
-                             cuplug_live_find(dptr, &record));
+    return !(cuplug_self.depth && atomic_load_explicit(&cuplug_state, memory_order_acquire) == CUPLUG_ON && cuplug_live_find(dptr, &record));
 }
 
 CUresult cuplug_cuMemFree(CUdeviceptr dptr) {
     struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
     CUresult result;
 
-    if (passes(dptr)) {
+    if (!cuplug_on() && passes(dptr)) {
         if (cuplug_core_freed_late(dptr))
             return CUDA_SUCCESS;
         return passed(cuplug_self.hurried && dptr ? cuplug_plugin_free_later(dptr) : cuplug_real.cuMemFree_v2(dptr),
@@ -248,14 +234,14 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
 }
 
 CUresult cuplug_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-    if (passes(dptr))
+    if (!cuplug_on() && passes(dptr))
         return cuplug_core_freed_late(dptr) ? CUDA_SUCCESS
                                             : passed(cuplug_real.cuMemFreeAsync(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_LEGACY));
 }
 
 CUresult cuplug_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
-    if (passes(dptr))
+    if (!cuplug_on() && passes(dptr))
         return cuplug_core_freed_late(dptr) ? CUDA_SUCCESS
                                             : passed(cuplug_real.cuMemFreeAsync_ptsz(dptr, hStream), CUPLUG_STAT_driver_frees);
     return free_async(dptr, named(hStream, CU_STREAM_PER_THREAD));

@@ -21,14 +21,14 @@ enum { CUPLUG_FENCE_RING = 32 };
 
 /* All atomic: whoever took a fence out of the lock may still ask while it is forgotten and serves another context or stream. */
 struct cuplug_fence {
-    struct cuplug_context *_Atomic context;
-    _Atomic int backend;                          /* whose statistics count the records and waits */
-    CUstream _Atomic stream;                      /* NULL: the whole context */
-    _Atomic uint32_t thread;                      /* whose, if a thread's default stream: others mean their own by that name */
     _Atomic uint64_t started, recorded;           /* numbers given out; the highest whose driver call succeeded */
     _Atomic uint64_t allowed;                     /* the highest that the device may be told to wait for */
     _Atomic uint64_t waited, completed;           /* the highest the device waits for; the highest known to be done */
     _Atomic bool recording;                       /* one recorder at a time */
+    _Atomic int backend;                          /* whose statistics count the records and waits */
+    struct cuplug_context *_Atomic context;
+    CUstream _Atomic stream;                      /* NULL: the whole context */
+    _Atomic uint32_t thread;                      /* whose, if a thread's default stream: others mean their own by that name */
     CUdeviceptr _Atomic byte;                     /* what cuplug_fence_synchronise could not free; 0 */
     struct {
         CUevent _Atomic event;

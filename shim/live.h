@@ -15,16 +15,35 @@ struct cuplug_context;
 
 /* One live allocation: 40 bytes, 48 with the pointer that is its key. */
 struct cuplug_record {
-    uint64_t size : 48; /* bytes */
-    uint64_t kind : 8;  /* enum cuplug_kind */
-    uint64_t backend : 8;
+    union {
+        struct {
+            uint64_t size : 48; /* bytes */
+            uint64_t kind : 8;  /* enum cuplug_kind */
+            uint64_t backend : 8;
+        };
+        uint64_t what;
+    };
     void *cookie; /* the backend's own */
     struct cuplug_context *context;
     uint64_t stream;        /* identity of the stream it was allocated on, 0 if none */
-    uint64_t sequence : 56; /* its number: no other allocation of the process has or had it */
-    uint64_t device : 7;
-    uint64_t sync_memops : 1; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as the program set it */
+    union {
+        struct {
+            uint64_t sequence : 56; /* its number: no other allocation of the process has or had it */
+            uint64_t device : 7;
+            uint64_t sync_memops : 1; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as the program set it */
+        };
+        uint64_t which;
+    };
 };
+
+/* The same in one store: a part that is read soon after it was written in two is waited for. */
+static inline uint64_t cuplug_record_what(uint64_t size, unsigned kind, int backend) {
+    return size | (uint64_t)kind << 48 | (uint64_t)backend << 56;
+}
+
+static inline uint64_t cuplug_record_which(uint64_t sequence, int device) {
+    return sequence | (uint64_t)device << 56;
+}
 
 /* What entering a record came to. */
 enum cuplug_entered { CUPLUG_ENTERED, CUPLUG_ALREADY_THERE, CUPLUG_NO_MEMORY };

@@ -3,7 +3,7 @@
  *
  * Allocations and frees are counted in a tally of the thread's own, which nobody else writes, and settled with the rest now and then: when many bytes
  * have come or gone, when the thread ends. Whoever reads adds what is not settled yet. So totals are exact once the threads have stopped; a peak that
- * several threads reach together is known up to UNSETTLED bytes and UNSETTLED_BLOCKS blocks a thread.
+ * several threads reach together is known up to CUPLUG_UNSETTLED bytes and CUPLUG_UNSETTLED_BLOCKS blocks a thread.
  */
 #include "stats.h"
 
@@ -11,8 +11,6 @@
 #include "thread.h"
 
 #include <stdatomic.h>
-
-enum { UNSETTLED = 16 << 20 /* bytes */, UNSETTLED_BLOCKS = 64 };
 
 static const char *const names[] = {
 #define COUNTER(field, help) #field,
@@ -78,23 +76,6 @@ void cuplug_stats_level(int backend, int device, enum cuplug_counter which, int6
     level(backend, device, which, by, by > 0 ? by : 0);
 }
 
-/* Only the owner writes. */
-static inline int64_t bump(_Atomic int64_t *value, int64_t by) {
-    int64_t now = get(value) + by;
-
-    atomic_store_explicit(value, now, memory_order_relaxed);
-    return now;
-}
-
-static inline int64_t rise(struct cuplug_tally_level *level, int64_t by) {
-    int64_t now = get(&level->now) + by;
-
-    atomic_store_explicit(&level->now, now, memory_order_relaxed);
-    if (now > get(&level->high))
-        atomic_store_explicit(&level->high, now, memory_order_relaxed);
-    return now;
-}
-
 static int64_t reset(_Atomic int64_t *value) {
     int64_t was = get(value);
 
@@ -136,13 +117,12 @@ static __attribute__((noinline, cold)) void turn_to(struct cuplug_tally *tally, 
 }
 
 /* The thread's tally, of this backend and device; NULL if it has none. One at a time, so that a thread's own peak is exact. */
-static inline struct cuplug_tally *tally_of(int backend, int device) {
+static struct cuplug_tally *tally_of(int backend, int device) {
     struct cuplug_kept *kept = cuplug_kept();
 
     if (!kept)
         return NULL;
-    if (atomic_load_explicit(&kept->tally.backend, memory_order_relaxed) != backend ||
-        atomic_load_explicit(&kept->tally.device, memory_order_relaxed) != device)
+    if (!cuplug_tally_is(&kept->tally, backend, device))
         turn_to(&kept->tally, backend, device);
     return &kept->tally;
 }
@@ -156,32 +136,20 @@ static __attribute__((noinline, cold)) void count_at_once(int backend, int devic
 
 void cuplug_stats_allocated(int backend, int device, size_t size) {
     struct cuplug_tally *tally = tally_of(backend, device);
-    int64_t blocks, bytes;
 
-    if (!tally) {
+    if (tally)
+        cuplug_tally_allocated(tally, size);
+    else
         count_at_once(backend, device, CUPLUG_STAT_allocations, 1, (int64_t)size);
-        return;
-    }
-    bump(&tally->allocations, 1);
-    blocks = rise(&tally->blocks, 1);
-    bytes = rise(&tally->bytes, (int64_t)size);
-    if (bytes >= UNSETTLED || blocks >= UNSETTLED_BLOCKS)
-        cuplug_stats_settle(tally);
 }
 
 void cuplug_stats_freed(int backend, int device, size_t size) {
     struct cuplug_tally *tally = tally_of(backend, device);
-    int64_t blocks, bytes;
 
-    if (!tally) {
+    if (tally)
+        cuplug_tally_freed(tally, size);
+    else
         count_at_once(backend, device, CUPLUG_STAT_frees, -1, -(int64_t)size);
-        return;
-    }
-    bump(&tally->frees, 1);
-    blocks = bump(&tally->blocks.now, -1);
-    bytes = bump(&tally->bytes.now, -(int64_t)size);
-    if (bytes <= -UNSETTLED || blocks <= -UNSETTLED_BLOCKS)
-        cuplug_stats_settle(tally);
 }
 
 enum { ANY = -1 };

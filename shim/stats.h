@@ -37,6 +37,45 @@ struct cuplug_tally {
 /* Settles what the calling thread has counted. */
 void cuplug_stats_settle(struct cuplug_tally *tally);
 
+/* So much of it waits to be settled at most. */
+enum { CUPLUG_UNSETTLED = 16 << 20 /* bytes */, CUPLUG_UNSETTLED_BLOCKS = 64 };
+
+static inline bool cuplug_tally_is(const struct cuplug_tally *tally, int backend, int device) {
+    return atomic_load_explicit(&tally->backend, memory_order_relaxed) == backend && atomic_load_explicit(&tally->device, memory_order_relaxed) == device;
+}
+
+/* Only the owner writes. */
+static inline int64_t cuplug_tally_add(_Atomic int64_t *value, int64_t by) {
+    int64_t now = atomic_load_explicit(value, memory_order_relaxed) + by;
+
+    atomic_store_explicit(value, now, memory_order_relaxed);
+    return now;
+}
+
+static inline int64_t cuplug_tally_raise(struct cuplug_tally_level *level, int64_t by) {
+    int64_t now = cuplug_tally_add(&level->now, by);
+
+    if (now > atomic_load_explicit(&level->high, memory_order_relaxed))
+        atomic_store_explicit(&level->high, now, memory_order_relaxed);
+    return now;
+}
+
+static inline void cuplug_tally_allocated(struct cuplug_tally *tally, size_t size) {
+    int64_t blocks = cuplug_tally_raise(&tally->blocks, 1), bytes = cuplug_tally_raise(&tally->bytes, (int64_t)size);
+
+    cuplug_tally_add(&tally->allocations, 1);
+    if (bytes >= CUPLUG_UNSETTLED || blocks >= CUPLUG_UNSETTLED_BLOCKS)
+        cuplug_stats_settle(tally);
+}
+
+static inline void cuplug_tally_freed(struct cuplug_tally *tally, size_t size) {
+    int64_t blocks = cuplug_tally_add(&tally->blocks.now, -1), bytes = cuplug_tally_add(&tally->bytes.now, -(int64_t)size);
+
+    cuplug_tally_add(&tally->frees, 1);
+    if (bytes <= -CUPLUG_UNSETTLED || blocks <= -CUPLUG_UNSETTLED_BLOCKS)
+        cuplug_stats_settle(tally);
+}
+
 /* Adds to a counter of backend and device and of the total. */
 void cuplug_stats_count(int backend, int device, enum cuplug_counter counter, int64_t by);
 #define CUPLUG_COUNT(backend, device, field, by) cuplug_stats_count(backend, device, CUPLUG_STAT_##field, by)
