@@ -157,6 +157,9 @@ void cuplug_stats_freed(int backend, int device, size_t size) {
     (void)backend, (void)device, (void)size;
 }
 
+void cuplug_stats_settle(struct cuplug_tally *tally) {
+    (void)tally;
+}
 void cuplug_stats_level(int backend, int device, enum cuplug_counter level, int64_t by) {
     (void)backend, (void)device, (void)level, (void)by;
 }
