@@ -77,6 +77,7 @@ static struct cuplug_policy policy = {
     .room = arena_room,
     .patient = true,
     .keeps = true,
+    .keep = {.percent = true, .value = 100},
 };
 
 static CUresult arena_open(const char *options, void **self) {

@@ -12,11 +12,19 @@
 
 #define MIB ((size_t)1 << 20)
 
-static const size_t least_slack = 32 * MIB; /* waiting memory that is cheaper left alone than waited for */
-static const size_t most_step = 64 * MIB;   /* the most that a segment takes more than is needed now */
+static const size_t least_slack = 8 * MIB;   /* waiting memory that is cheaper left alone than waited for */
+static const size_t least_bound = 32 * MIB;  /* … and that no free waits for, where the device cannot be told to */
+static const size_t most_step = 64 * MIB;    /* the most that a segment takes more than is needed now */
+static const size_t least_paged = 16 * MIB;  /* blocks that start a page: what is cut off before them is lost to large ones */
 
+static size_t part(size_t reserved, unsigned divisor, size_t least) {
+    return reserved / divisor > least ? reserved / divisor : least;
+}
+
+/* So little may be waiting that growing is better than a device wait. A 32nd of what there is (measured with the traces: an eighth costs three times the
+ * memory for three quarters of the waits). */
 static size_t slack(const struct cuplug_cache *cache) {
-    return cache->heap.reserved / 8 > least_slack ? cache->heap.reserved / 8 : least_slack;
+    return part(cache->heap.reserved, 32, least_slack);
 }
 
 /* Can no device wait bring waiting memory back? */
@@ -53,7 +61,7 @@ static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct c
     if (!block)
         block = cuplug_heap_take(&cache->heap, &cache->ready, request->size, request->alignment);
     if (block)
-        cache->live_bytes += block->size;
+        cuplug_cache_lives(cache, block);
     note_room(cache);
     return block;
 }
@@ -110,11 +118,14 @@ static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request 
     bool added;
 
     cuplug_lock(&cache->lock);
+    if (cache->heap.reserved - cache->live_bytes > request->size + slack(cache))
+        cache->scattered = true;
+    cache->given_back = 0;
     added = cache->context == request->context && cuplug_heap_add(&cache->heap, &fresh, base, size);
     cuplug_cache_thread_share(cache);
     *block = added ? cuplug_heap_take(&cache->heap, &fresh, request->size, request->alignment) : NULL;
     if (*block)
-        cache->live_bytes += (*block)->size;
+        cuplug_cache_lives(cache, *block);
     while ((rest = fresh.root)) {
         cuplug_heap_withdraw(rest);
         cuplug_heap_give(&cache->heap, &cache->ready, rest);
@@ -143,7 +154,7 @@ static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request 
 }
 
 size_t cuplug_cache_step(size_t reserved) {
-    return cuplug_cache_round_up(reserved / 4 < most_step ? reserved / 4 : most_step, CUPLUG_CACHE_PAGE);
+    return cuplug_cache_round_up(reserved < most_step ? reserved : most_step, CUPLUG_CACHE_PAGE);
 }
 
 size_t cuplug_cache_reserved(struct cuplug_cache *cache) {
@@ -175,6 +186,18 @@ static CUresult reserve(struct cuplug_cache *cache, const struct cuplug_request 
     return result;
 }
 
+/* How much to grow by. What went back because it was scattered is taken again in one piece; where little idle memory is to be kept, nothing is taken ahead. */
+static size_t step_of(struct cuplug_cache *cache, struct cuplug_context *context, size_t reserved, size_t least) {
+    size_t step = cache->policy->step(context, reserved, least), again;
+
+    cuplug_lock(&cache->lock);
+    again = cache->given_back;
+    cuplug_unlock(&cache->lock);
+    if (again > step)
+        step = again;
+    return step > least && step - least > cache->keep ? least : step;
+}
+
 static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     size_t least = cuplug_cache_round_up(request->size, CUPLUG_CACHE_PAGE), step, before;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -182,10 +205,12 @@ static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *re
 
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
+    if (cuplug_capturing())
+        cuplug_fence_prepare(&cache->fence);
     before = cuplug_cache_reserved(cache);
     if (cache->policy->keeps) {
         result = reserve(cache, request, block);
-    } else if ((step = cache->policy->step(request->context, before, least))) {
+    } else if ((step = step_of(cache, request->context, before, least))) {
         result = grow_by(cache, request, step, block);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least)
             result = grow_by(cache, request, least, block);
@@ -365,7 +390,7 @@ static CUresult take_or_search(struct cuplug_cache *cache, const struct cuplug_r
     if (wanted.alignment < CUPLUG_CACHE_GRAIN)
         wanted.alignment = CUPLUG_CACHE_GRAIN;
     alignment = wanted.alignment;
-    if (wanted.size >= CUPLUG_CACHE_PAGE && wanted.alignment < CUPLUG_CACHE_PAGE) /* the driver's large allocations start a page */
+    if (wanted.size >= least_paged && wanted.alignment < CUPLUG_CACHE_PAGE) /* the driver's large allocations start a page */
         wanted.alignment = CUPLUG_CACHE_PAGE;
     if (take_along(cache, request, &wanted, block))
         return CUDA_SUCCESS;
@@ -461,7 +486,7 @@ static bool owe_in_stream(struct cuplug_cache *cache, struct cuplug_cache_stream
 
 /* Where no device wait will bring the memory back, the free waits in the end, as it always did natively. */
 static bool must_wait(const struct cuplug_cache *cache) {
-    return cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * slack(cache));
+    return cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * part(cache->heap.reserved, 8, least_bound));
 }
 
 /* Nobody asked about what is waiting while allocations had enough that is ready: most of it may be done. */
@@ -479,7 +504,7 @@ static bool still_must_wait(struct cuplug_cache *cache) {
 }
 
 /* Where what a thread kept went to everybody, it may be too much. */
-static __attribute__((noinline)) void spilled(struct cuplug_cache *cache) {
+static __attribute__((noinline)) void spilled(struct cuplug_cache *cache, struct cuplug_context *context) {
     bool wait;
 
     cuplug_lock(&cache->lock);
@@ -487,6 +512,7 @@ static __attribute__((noinline)) void spilled(struct cuplug_cache *cache) {
     cuplug_unlock(&cache->lock);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
+    cuplug_cache_tidy(cache, context);
 }
 
 /* To everybody's. */
@@ -504,7 +530,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_unlock(&cache->lock);
         return;
     }
-    cache->live_bytes -= freed->size;
+    cuplug_cache_dies(cache, freed);
     if (block->kind == CUPLUG_ASYNC)
         cache->ordered.now -= block->size;
     cuplug_cache_release_kept(cache, false);
@@ -540,6 +566,8 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_cache_stream_sweep(cache);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
+    if (release->kind == CUPLUG_SYNC && !idle)
+        cuplug_cache_tidy(cache, block->context);
 }
 
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
@@ -555,6 +583,6 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     }
     cuplug_fence_allow(&cache->fence);
     if (more)
-        spilled(cache);
+        spilled(cache, block->context);
     return CUDA_SUCCESS;
 }

@@ -12,6 +12,7 @@
 #ifndef CUPLUG_CACHE_H
 #define CUPLUG_CACHE_H
 
+#include "config/value.h"
 #include "shim/context.h"
 #include "shim/fence.h"
 #include "shim/lock.h"
@@ -40,6 +41,9 @@ struct cuplug_policy {
     bool free_waits;           /* cudaFree blocks until the earlier work is done */
     bool patient;              /* rather wait on the device than grow, however little is waiting */
     bool keeps;                /* one segment, reserved once and never given back */
+    struct cuplug_amount keep; /* of the device: idle memory above it is given back in frees; 100 %: none is */
+    unsigned decay;            /* a segment of which nothing was live for so many seconds is given back; 0: never */
+    struct cuplug_amount slack; /* freed memory that may wait for the device before the device is told to wait, of what is reserved; none: the standard */
 };
 
 /* What was freed since the last record. Whoever finds it due settles it, and makes it overdue again if its record fails. */
@@ -76,6 +80,11 @@ struct cuplug_cache {
     struct cuplug_fence fence;
     struct cuplug_debt unrecorded; /* waiting and not covered by a record */
     size_t live_bytes;
+    size_t keep;       /* policy->keep in bytes */
+    bool scattered;    /* it grew although as much was idle, only not in one piece */
+    size_t given_back; /* … so that so much went back, to be taken again as one */
+    unsigned weary;    /* frees that do not try to give back, as the last one that did could not */
+    time_t looked;     /* when segments were last looked through for old ones */
     struct cuplug_ordered ordered; /* as the program asked */
     _Atomic bool tight;  /* memory was out once: record every free */
     _Atomic bool sparse; /* policy->keeps: the next allocation may need what is freed now */
@@ -185,14 +194,20 @@ size_t cuplug_cache_idle(const struct cuplug_policy *policy, struct cuplug_conte
 bool cuplug_cache_record_all(struct cuplug_cache *cache);
 /* The same for every other context of the device; then waits for it. */
 bool cuplug_cache_record_others(const struct cuplug_policy *policy, struct cuplug_context *context);
-/* Gives every whole free segment back to the driver, which waits for the device; bytes given. Takes the lock. */
-size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context);
+/* Gives whole free segments back to the driver, which waits for the device, until they come to `enough` bytes; how many it gave. Takes the lock. */
+size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough);
+/* In a free that natively would have waited for the device, nothing locked: gives back what is too much now. Cheap if nothing is. */
+void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device);
 
 /* Bytes in the context's segments. Takes the lock. */
 size_t cuplug_cache_reserved(struct cuplug_cache *cache);
-/* How much a cache that has `reserved` bytes grows by: a quarter, so that a growing program makes few driver calls and a small one stays small. */
+/* Seconds, for what is old. */
+time_t cuplug_cache_now(void);
+
+/* How much a cache that has `reserved` bytes grows by: as much again, up to 64 MiB, so that a growing program makes few driver calls, a small one stays small,
+ * and a large block of later on finds room in one piece. */
 size_t cuplug_cache_step(size_t reserved);
 
 /* True for one caller a device: whoever is to say something about it. */
@@ -216,6 +231,17 @@ static inline bool cuplug_cache_owe(struct cuplug_debt *debt, size_t bytes, bool
         return false;
     cuplug_cache_forgive(debt);
     return true;
+}
+
+/* A block is handed out, or comes back from whoever had it. The lock is held. */
+static inline void cuplug_cache_lives(struct cuplug_cache *cache, const struct cuplug_heap_block *block) {
+    cache->live_bytes += block->size;
+    cuplug_heap_lives(&cache->heap, block);
+}
+
+static inline void cuplug_cache_dies(struct cuplug_cache *cache, const struct cuplug_heap_block *block) {
+    cache->live_bytes -= block->size;
+    cuplug_heap_dies(&cache->heap, block, cache->policy->decay ? cuplug_cache_now() : 0);
 }
 
 /* Tells the statistics, and the policy, that a segment is no longer there. */

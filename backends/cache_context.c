@@ -7,6 +7,8 @@
 #include "shim/pages.h"
 #include "shim/stats.h"
 
+enum { LEAST_KEPT = 16 << 20 }; /* with less, threads keep nothing for themselves */
+
 static struct cuplug_lock spare_lock;
 static struct cuplug_cache *spares; /* of contexts that are gone */
 
@@ -15,6 +17,17 @@ static void put_aside(struct cuplug_cache *cache) {
     cache->next = spares;
     spares = cache;
     cuplug_unlock(&spare_lock);
+}
+
+/* Idle memory that may stay. */
+static size_t keep_of(const struct cuplug_policy *policy, CUdevice device) {
+    size_t total = 0;
+
+    if (policy->keeps || (policy->keep.percent && policy->keep.value >= 100))
+        return SIZE_MAX;
+    if (policy->keep.percent && cuplug_real.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
+        return SIZE_MAX;
+    return policy->keep.percent ? total / 100 * policy->keep.value : policy->keep.value;
 }
 
 struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct cuplug_context *context) {
@@ -37,6 +50,8 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
     if (cache->policy != policy) /* it is read without the lock, too */
         cache->policy = policy;
     cache->ordered = (struct cuplug_ordered){0};
+    cache->keep = keep_of(policy, context->device);
+    cache->sparse = cache->keep < LEAST_KEPT;
     cuplug_heap_init(&cache->heap);
     cuplug_cache_thread_share(cache);
     cuplug_fence_init(&cache->fence, context, NULL, policy->backend);
@@ -150,7 +165,7 @@ static void give_back(struct cuplug_context *context, void *arg) {
     cuplug_lock(&cache->lock);
     cuplug_cache_drain(cache);
     cuplug_unlock(&cache->lock);
-    question->bytes += cuplug_cache_give_back(cache, context);
+    question->bytes += cuplug_cache_give_back(cache, context, SIZE_MAX);
 }
 
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device) {
@@ -231,7 +246,9 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cache->ready = (struct cuplug_list){0};
     cache->waiting = cache->kept[0] = cache->kept[1] = (struct cuplug_queue){0};
     cuplug_cache_forgive(&cache->unrecorded);
-    cache->live_bytes = 0;
+    cache->live_bytes = cache->given_back = 0;
+    cache->scattered = false;
+    cache->weary = 0;
     cache->tight = cache->sparse = cache->keeping = false;
     cache->magazines = 0;
     cache->busy_streams = 0;

@@ -119,12 +119,12 @@ static void release(struct cuplug_cache *cache, struct leaving *blocks) {
 
     while ((block = blocks->ready.oldest)) {
         cuplug_queue_drop(&blocks->ready, block);
-        cache->live_bytes -= block->size;
+        cuplug_cache_dies(cache, block);
         cuplug_heap_give(&cache->heap, &cache->ready, block);
     }
     while ((block = blocks->freed.oldest)) {
         cuplug_queue_drop(&blocks->freed, block);
-        cache->live_bytes -= block->size;
+        cuplug_cache_dies(cache, block);
         if (cuplug_fence_passed(&cache->fence, block->mark)) {
             cuplug_heap_give(&cache->heap, &cache->ready, block);
             continue;

@@ -85,6 +85,7 @@ bool cuplug_heap_add(struct cuplug_heap *heap, struct cuplug_list *list, uint64_
     *segment = (struct cuplug_segment){.base = base, .size = size, .next = heap->segments, .first = block};
     heap->segments = segment;
     heap->reserved += size;
+    heap->empty += size;
     block->address = base;
     block->size = size;
     block->segment = segment;
@@ -189,6 +190,7 @@ bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, uint
         *base = segment->base;
         *size = segment->size;
         heap->reserved -= segment->size;
+        heap->empty -= segment->size;
         *link = segment->next;
         discard_segment(heap, segment);
         return true;
@@ -245,5 +247,5 @@ void cuplug_heap_clear(struct cuplug_heap *heap) {
         heap->segments = segment->next;
         discard_segment(heap, segment);
     }
-    heap->reserved = 0;
+    heap->reserved = heap->empty = 0;
 }

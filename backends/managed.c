@@ -132,6 +132,7 @@ static struct cuplug_policy policy = {
     .room = managed_room,
     .gone = managed_gone,
     .completed_only = true,
+    .keep = {.percent = true, .value = 100},
 };
 
 static CUresult managed_open(const char *options, void **self) {

@@ -22,6 +22,7 @@ static struct cuplug_policy policy = {
     .backend = CUPLUG_BACKEND_POOL,
     .segment = device_segment,
     .step = next_step,
+    .keep = {.percent = true, .value = 100},
 };
 
 static CUresult pool_open(const char *options, void **self) {

@@ -160,20 +160,45 @@ void cuplug_fence_allow(struct cuplug_fence *fence) {
     raise_to(&fence->allowed, atomic_load_explicit(&fence->recorded, memory_order_acquire));
 }
 
+/* Takes the byte out, asking for it if need be; 0 without memory. The context is current, the mode relaxed. */
+static CUdeviceptr take_byte(struct cuplug_fence *fence, struct cuplug_context *context) {
+    CUdeviceptr byte = atomic_exchange(&fence->byte, 0);
+
+    if (byte || !done(context, cuplug_real.cuMemAlloc_v2(&byte, 1)))
+        return byte;
+    CUPLUG_COUNT(fence->backend, context->device, driver_allocs, 1);
+    return byte;
+}
+
+void cuplug_fence_prepare(struct cuplug_fence *fence) {
+    struct cuplug_context *context = atomic_load(&fence->context);
+    CUstreamCaptureMode mode;
+    CUdeviceptr byte;
+
+    if (atomic_load(&fence->byte) || cuplug_exiting() || !cuplug_context_enter(context))
+        return;
+    mode = cuplug_capture_relax();
+    if (cuplug_context_push(context)) {
+        byte = take_byte(fence, context);
+        atomic_store(&fence->byte, byte); /* where two threads come at once, one byte stays with the context: to free it would wait */
+        cuplug_context_pop();
+    }
+    cuplug_capture_restore(mode);
+    cuplug_context_leave(context);
+}
+
 bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     struct cuplug_context *context = atomic_load(&fence->context);
     uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
     CUstreamCaptureMode mode;
-    CUdeviceptr byte;
+    CUdeviceptr byte = 0;
     bool ok = false;
 
     if (cuplug_exiting() || !cuplug_context_enter(context))
         return false;
-    byte = atomic_exchange(&fence->byte, 0);
     mode = cuplug_capture_relax();
     if (cuplug_context_push(context)) {
-        if (!byte && !done(context, cuplug_real.cuMemAlloc_v2(&byte, 1)))
-            byte = 0;
+        byte = take_byte(fence, context);
         ok = byte && done(context, cuplug_real.cuMemFree_v2(byte));
         if (ok)
             byte = 0;
@@ -186,7 +211,6 @@ bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     if (!ok)
         return false;
     host_waited(fence, context, number);
-    CUPLUG_COUNT(fence->backend, context->device, driver_allocs, 1);
     CUPLUG_COUNT(fence->backend, context->device, driver_frees, 1);
     return true;
 }

@@ -64,6 +64,9 @@ void cuplug_fence_allow(struct cuplug_fence *fence);
 /* Waits for all earlier work of the context, by the one call that may do so beside a capture: a cuMemFree, here of a byte. */
 bool cuplug_fence_synchronise(struct cuplug_fence *fence);
 
+/* Sees to it that the former needs no memory when there is none left: called while something captures, before more is taken. */
+void cuplug_fence_prepare(struct cuplug_fence *fence);
+
 /* Is its stream another thread's default stream? Only that thread can record it. */
 bool cuplug_fence_foreign(struct cuplug_fence *fence);
 
