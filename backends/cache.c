@@ -21,10 +21,12 @@ static size_t part(size_t reserved, unsigned divisor, size_t least) {
     return reserved / divisor > least ? reserved / divisor : least;
 }
 
-/* So little may be waiting that growing is better than a device wait. A 32nd of what there is (measured with the traces: an eighth costs three times the
- * memory for three quarters of the waits). */
+/* So little may be waiting that growing is better than a device wait. The standard is 3% of what there is (measured with the traces: an eighth costs
+ * three times the memory for three quarters of the waits); a percentage is 8 MiB at least. */
 static size_t slack(const struct cuplug_cache *cache) {
-    return part(cache->heap.reserved, 32, least_slack);
+    struct cuplug_amount wanted = cache->policy->slack;
+
+    return wanted.percent ? part(cache->heap.reserved / 100 * wanted.value, 1, least_slack) : wanted.value;
 }
 
 /* Can no device wait bring waiting memory back? */

@@ -23,6 +23,7 @@
 
 #include <time.h>
 
+#define CUPLUG_CACHE_SLACK {.percent = true, .value = 3} /* where no option says more */
 #define CUPLUG_CACHE_GRAIN ((size_t)512)      /* the driver's own spacing */
 #define CUPLUG_CACHE_PAGE ((size_t)2 << 20)   /* what the driver hands out device memory in */
 
@@ -42,8 +43,8 @@ struct cuplug_policy {
     bool patient;              /* rather wait on the device than grow, however little is waiting */
     bool keeps;                /* one segment, reserved once and never given back */
     struct cuplug_amount keep; /* of the device: idle memory above it is given back in frees; 100 %: none is */
-    unsigned decay;            /* a segment of which nothing was live for so many seconds is given back; 0: never */
-    struct cuplug_amount slack; /* freed memory that may wait for the device before the device is told to wait, of what is reserved; none: the standard */
+    uint64_t decay;            /* a segment of which nothing was live for so many seconds is given back; 0: never */
+    struct cuplug_amount slack; /* freed memory that may wait for the device before the device is told to wait, of what is reserved, 8 MiB at least */
 };
 
 /* What was freed since the last record. Whoever finds it due settles it, and makes it overdue again if its record fails. */
@@ -110,6 +111,8 @@ bool cuplug_cache_find(void *self, CUdeviceptr pointer, CUdeviceptr *base);
 void cuplug_cache_ordered(void *self, CUdevice device, bool forget, struct cuplug_ordered *ordered);
 size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t free);
 size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *context);
+struct cuplug_stats;
+void cuplug_cache_gauges(void *self, CUdevice device, struct cuplug_stats *stats); /* device: -1 for all */
 void cuplug_cache_context_shared(void *self, struct cuplug_context *context);
 void cuplug_cache_context_lost(void *self, struct cuplug_context *context);
 void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, CUstream stream, uint64_t id);
@@ -170,6 +173,8 @@ void cuplug_cache_thread_collect(struct cuplug_cache *cache);
 void cuplug_cache_thread_share(struct cuplug_cache *cache);
 /* Bytes that threads keep; to the cache they count as live. */
 size_t cuplug_cache_thread_bytes(struct cuplug_cache *cache);
+/* The same, but for magazines that stay locked for long. */
+size_t cuplug_cache_thread_bytes_soon(struct cuplug_cache *cache);
 
 /* A record of the context up to this mark, in a free. */
 bool cuplug_cache_record(struct cuplug_fence *fence, uint64_t mark);
@@ -201,6 +206,8 @@ void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *contex
 /* The same for every cache of this policy on the device. */
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device);
 
+/* Bytes that the driver calls free on the context's device; 0 if it does not say. */
+size_t cuplug_cache_device_free(struct cuplug_context *context);
 /* Bytes in the context's segments. Takes the lock. */
 size_t cuplug_cache_reserved(struct cuplug_cache *cache);
 /* Seconds, for what is old. */

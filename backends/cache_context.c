@@ -4,6 +4,9 @@
  */
 #include "cache.h"
 
+#include "heap_tree.h"
+
+#include "shim/capture.h"
 #include "shim/pages.h"
 #include "shim/stats.h"
 
@@ -70,6 +73,7 @@ struct question {
     CUdeviceptr pointer, *base; /* base: NULL if nobody wants to know */
     size_t bytes;
     struct cuplug_ordered ordered;
+    struct cuplug_stats *stats;
     bool forget, found;
 };
 
@@ -148,6 +152,35 @@ size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t
     size_t room = policy->room ? policy->room(context) : free;
 
     return (room < free ? room : free) + cuplug_cache_idle(policy, context);
+}
+
+static void add_gauges(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+    int64_t *value = question->stats->value, cached, pending;
+    size_t largest;
+
+    if (!cache || (question->device != -1 && context->device != question->device))
+        return;
+    cached = (int64_t)cuplug_cache_thread_bytes_soon(cache);
+    if (!cuplug_lock_soon(&cache->lock))
+        return;
+    pending = (int64_t)(cache->waiting.bytes + cache->kept[0].bytes + cache->kept[1].bytes);
+    for (const struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next)
+        pending += (int64_t)stream->list.queue.bytes;
+    largest = cuplug_tree_largest(cache->ready.root);
+    value[CUPLUG_STAT_idle_bytes] += (int64_t)(cache->heap.reserved - cache->live_bytes) + cached;
+    cuplug_unlock(&cache->lock);
+    value[CUPLUG_STAT_pending_bytes] += pending;
+    value[CUPLUG_STAT_cached_bytes] += cached;
+    if ((int64_t)largest > value[CUPLUG_STAT_largest_idle])
+        value[CUPLUG_STAT_largest_idle] = (int64_t)largest;
+}
+
+void cuplug_cache_gauges(void *self, CUdevice device, struct cuplug_stats *stats) {
+    struct question question = {.policy = self, .device = device, .stats = stats};
+
+    cuplug_context_each(add_gauges, &question);
 }
 
 static void give_back(struct cuplug_context *context, void *arg) {
@@ -262,4 +295,17 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cuplug_unlock(&cache->lock);
     cuplug_cache_segment_gone(policy, context, reserved);
     put_aside(cache);
+}
+
+size_t cuplug_cache_device_free(struct cuplug_context *context) {
+    size_t free = 0, total = 0;
+
+    if (cuplug_context_push(context)) {
+        CUstreamCaptureMode mode = cuplug_capture_relax();
+
+        cuplug_context_answered(context, cuplug_real.cuMemGetInfo_v2(&free, &total));
+        cuplug_capture_restore(mode);
+        cuplug_context_pop();
+    }
+    return free;
 }

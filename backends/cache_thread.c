@@ -547,6 +547,20 @@ size_t cuplug_cache_thread_bytes(struct cuplug_cache *cache) {
     return bytes;
 }
 
+size_t cuplug_cache_thread_bytes_soon(struct cuplug_cache *cache) {
+    size_t bytes = 0;
+
+    for (struct cuplug_kept *kept = cuplug_kept_first(); kept; kept = kept->next)
+        for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next) {
+            if (!cuplug_brief_lock_soon(&magazine->lock))
+                continue;
+            if (magazine->cache == cache)
+                bytes += magazine->bytes;
+            cuplug_brief_unlock(&magazine->lock);
+        }
+    return bytes;
+}
+
 void cuplug_cache_thread_ends(struct cuplug_kept *kept) {
     for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next) {
         struct cuplug_cache *cache = magazine->cache;

@@ -17,9 +17,11 @@ enum { UNSETTLED = 16 << 20 /* bytes */, UNSETTLED_BLOCKS = 64 };
 static const char *const names[] = {
 #define COUNTER(field, help) #field,
 #define LEVEL(field, help) #field, "peak_" #field,
+#define GAUGE(field, help) #field,
 #include "stats.def"
 #undef COUNTER
 #undef LEVEL
+#undef GAUGE
 };
 
 struct cells {
