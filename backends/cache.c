@@ -112,6 +112,15 @@ static CUresult new_segment(struct cuplug_cache *cache, struct cuplug_context *c
     return result;
 }
 
+/* Bytes that any work may have now, in however many pieces. The lock is held. */
+static size_t ready_bytes(const struct cuplug_cache *cache) {
+    size_t bytes = cache->heap.reserved - cache->live_bytes - cache->waiting.bytes - cache->kept[0].bytes - cache->kept[1].bytes;
+
+    for (const struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next)
+        bytes -= stream->list.queue.bytes;
+    return bytes;
+}
+
 /* Adds the segment to the heap and cuts the block from it; what is left is ready. False if it could not be added. */
 static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request *request, CUdeviceptr base, size_t size,
                         struct cuplug_heap_block **block) {
@@ -120,8 +129,7 @@ static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request 
     bool added;
 
     cuplug_lock(&cache->lock);
-    if (cache->heap.reserved - cache->live_bytes > request->size + slack(cache))
-        cache->scattered = true;
+    cache->scattered |= ready_bytes(cache) >= request->size;
     cache->given_back = 0;
     added = cache->context == request->context && cuplug_heap_add(&cache->heap, &fresh, base, size);
     cuplug_cache_thread_share(cache);
