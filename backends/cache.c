@@ -331,6 +331,8 @@ static bool reuse(struct cuplug_cache *cache, const struct cuplug_request *reque
     }
     if (crowded && !completed_only(cache) && cuplug_fence_wait(&cache->fence))
         *block = drain_and_take(cache, request, &crowded);
+    if (!*block && request->kind == CUPLUG_ASYNC && !completed_only(cache))
+        *block = cuplug_cache_stream_follow(cache, request);
     return *block;
 }
 
@@ -482,7 +484,7 @@ static bool owe_in_stream(struct cuplug_cache *cache, struct cuplug_cache_stream
         (*stream)->pins++;
         return true;
     }
-    if (cuplug_cache_owe(mine, freed->size, false)) {
+    if (cuplug_cache_owe(mine, freed->size, (*stream)->asked_for && (*stream)->asked_for--)) {
         all->bytes -= before.bytes < all->bytes ? before.bytes : all->bytes;
         all->blocks -= before.blocks < all->blocks ? before.blocks : all->blocks;
         (*stream)->pins++;

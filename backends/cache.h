@@ -62,6 +62,8 @@ struct cuplug_cache_stream {
     struct cuplug_fence fence;
     struct cuplug_debt unrecorded;
     int pins; /* records on their way, for which it must stay this stream's, and walks that go on from it */
+    unsigned asked_for; /* so many frees record each: another stream looked for its blocks, and the newest ones kept their neighbours back */
+    uint64_t follower, followed; /* the stream that waits for its records up to this number; one at a time, as it is only to save calls */
     bool dead;
     bool idle;    /* it had no blocks when the streams were last looked through, and has not freed since */
     bool watched; /* its next free is of interest for that */
@@ -138,6 +140,9 @@ struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache,
 /* Frees a live block in the order of a stream; NULL without memory to describe the stream. The lock is held. */
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
                                                      const struct cuplug_release *release);
+/* A block that was freed in another stream's order, for an allocation in the order of one that is made to wait for that; NULL if little is freed so, or none
+ * fits. Takes the lock. */
+struct cuplug_heap_block *cuplug_cache_stream_follow(struct cuplug_cache *cache, const struct cuplug_request *request);
 /* Called once `sweeping`: looks for the streams that are gone. It asks the driver, so that what is kept of them comes to an end also where no
  * allocation ever has to ask. Takes the lock. */
 void cuplug_cache_stream_sweep(struct cuplug_cache *cache);

@@ -84,6 +84,10 @@ bool cuplug_heap_add(struct cuplug_heap *heap, struct cuplug_list *list, uint64_
  * makes it live. NULL if there is none or no memory for the book-keeping. */
 struct cuplug_heap_block *cuplug_heap_take(struct cuplug_heap *heap, struct cuplug_list *list, size_t size, size_t alignment);
 
+/* The same from this free block of a list, which has room. */
+bool cuplug_heap_has_room(const struct cuplug_heap_block *block, size_t size, size_t alignment);
+struct cuplug_heap_block *cuplug_heap_take_from(struct cuplug_heap *heap, struct cuplug_heap_block *block, size_t size, size_t alignment);
+
 /* Frees a live or waiting block into `list`, merging it with its free neighbours there. */
 void cuplug_heap_give(struct cuplug_heap *heap, struct cuplug_list *list, struct cuplug_heap_block *block);
 

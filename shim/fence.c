@@ -306,6 +306,25 @@ static CUevent covering(struct cuplug_fence *fence, uint64_t number, uint64_t *h
     return atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed);
 }
 
+uint64_t cuplug_fence_order(struct cuplug_fence *fence, uint64_t mark, CUstream stream) {
+    struct cuplug_context *context = atomic_load(&fence->context);
+    uint64_t held = 0;
+    CUevent event;
+    bool ok = false;
+
+    if (cuplug_exiting() || !cuplug_context_enter(context))
+        return 0;
+    event = covering(fence, mark + 1, &held);
+    if (event && held > mark && cuplug_gate_enter()) {
+        ok = done(context, cuplug_real.cuStreamWaitEvent(stream, event, 0));
+        cuplug_gate_leave();
+    }
+    cuplug_context_leave(context);
+    if (ok)
+        CUPLUG_COUNT(fence->backend, context->device, waits, 1);
+    return ok ? held : 0;
+}
+
 bool cuplug_fence_host_wait(struct cuplug_fence *fence, uint64_t number) {
     struct cuplug_context *context = atomic_load(&fence->context);
     CUstreamCaptureMode mode;

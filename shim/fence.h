@@ -76,6 +76,10 @@ bool cuplug_fence_of_contexts(void);
 /* In an allocation: makes the context's later work wait on the device for the newest record that was allowed. False if it may not or there is nothing new. */
 bool cuplug_fence_wait(struct cuplug_fence *fence);
 
+/* In an allocation in the order of a stream: makes that stream's later work wait on the device for the oldest record that covers this mark. The record's
+ * number; 0 if there is none, or that may not be now. */
+uint64_t cuplug_fence_order(struct cuplug_fence *fence, uint64_t mark, CUstream stream);
+
 /* Asks the driver which records are done. True if that brought something new. */
 bool cuplug_fence_poll(struct cuplug_fence *fence);
 

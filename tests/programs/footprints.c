@@ -1,6 +1,6 @@
 /*
  * Patterns that must not make memory grow without end: each keeps at most a few MiB live and goes on for many times that. The argument names one; "ahead",
- * "handoff", "across", "short", "sawtooth", "growing", "phases". The host never waits in between, unless the pattern says so.
+ * "handoff", "across", "steps", "short", "sawtooth", "growing", "phases". The host never waits in between, unless the pattern says so.
  * Prints what is live at most, in MiB, and "done"; what was reserved is for the statistics to say.
  * "idle": 64 blocks of a MiB, all freed; "some": the same, but for one of them; "again": after more than a second, a block more.
  */
@@ -74,25 +74,35 @@ static void handoff(CUcontext context) {
     CU(cuCtxSynchronize());
 }
 
-/* Allocated on one stream, freed on another, after it. 16 MiB live, with a synchronisation now and then, as a program has one a step. */
-static void across(void) {
-    CUdeviceptr ring[RING] = {0};
+/* Written on one stream, read and freed on another, after it. 16 MiB live. `steps`: with a synchronisation now and then, as a program has one a step. */
+static void across(bool steps) {
+    enum { ROUNDS = 2000, PIECE = 512 };
+    CUdeviceptr ring[RING] = {0}, seen;
     CUstream one = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
-    CUevent used;
-    CU(cuEventCreate(&used, CU_EVENT_DISABLE_TIMING));
-    for (int i = 0; i < 2000; i++) {
-        if (ring[i % RING])
-            CU(cuMemFreeAsync(ring[i % RING], other));
-        CU(cuMemAllocAsync(&ring[i % RING], MIB, one));
-        CU(cuMemsetD8Async(ring[i % RING], 1, 512, one));
-        CU(cuEventRecord(used, one));
-        CU(cuStreamWaitEvent(other, used, 0));
-        if (i % 16 == 0)
+    CUevent written;
+    static unsigned char copy[ROUNDS * PIECE];
+    int wrong = 0;
+    CU(cuEventCreate(&written, CU_EVENT_DISABLE_TIMING));
+    CU(cuMemAlloc(&seen, sizeof copy));
+    for (int i = 0; i < ROUNDS; i++) {
+        CUdeviceptr *block = &ring[i % RING];
+        if (*block)
+            CU(cuMemFreeAsync(*block, other));
+        CU(cuMemAllocAsync(block, MIB, one));
+        CU(cuMemsetD8Async(*block, (unsigned char)(i % 251), PIECE, one));
+        CU(cuEventRecord(written, one));
+        CU(cuStreamWaitEvent(other, written, 0));
+        if (i % RING == 0)
             CU(cuLaunchHostFunc(other, sleep_in_stream, (void *)1));
-        if (i % 128 == 127)
+        CU(cuMemcpyDtoDAsync(seen + (size_t)i * PIECE, *block, PIECE, other));
+        if (steps && i % 128 == 127)
             CU(cuStreamSynchronize(other));
     }
     CU(cuCtxSynchronize());
+    CU(cuMemcpyDtoH(copy, seen, sizeof copy));
+    for (int i = 0; i < ROUNDS; i++)
+        wrong += wrong_bytes(copy + (size_t)i * PIECE, i % 251, PIECE) > 0;
+    printf("wrong: %d\n", wrong);
 }
 
 /* A stream for each piece of work. 1 MiB live. */
@@ -187,7 +197,9 @@ int main(int argc, char **argv) {
     else if (strcmp(what, "handoff") == 0)
         handoff(context);
     else if (strcmp(what, "across") == 0)
-        across();
+        across(false);
+    else if (strcmp(what, "steps") == 0)
+        across(true);
     else if (strcmp(what, "short") == 0)
         short_streams();
     else if (strcmp(what, "sawtooth") == 0)
