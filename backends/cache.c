@@ -215,7 +215,7 @@ static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *re
 
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (cuplug_capturing())
+    if (!cache->policy->keeps && cuplug_capturing())
         cuplug_fence_prepare(&cache->fence);
     before = cuplug_cache_reserved(cache);
     if (cache->policy->keeps) {

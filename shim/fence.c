@@ -175,16 +175,19 @@ void cuplug_fence_prepare(struct cuplug_fence *fence) {
     CUstreamCaptureMode mode;
     CUdeviceptr byte;
 
-    if (atomic_load(&fence->byte) || cuplug_exiting() || !cuplug_context_enter(context))
+    if (atomic_load(&fence->byte) || atomic_exchange(&fence->preparing, true)) /* another thread sees to it: two bytes could not both be kept */
         return;
-    mode = cuplug_capture_relax();
-    if (cuplug_context_push(context)) {
-        byte = take_byte(fence, context);
-        atomic_store(&fence->byte, byte); /* where two threads come at once, one byte stays with the context: to free it would wait */
-        cuplug_context_pop();
+    if (!cuplug_exiting() && cuplug_context_enter(context)) {
+        mode = cuplug_capture_relax();
+        if (cuplug_context_push(context)) {
+            byte = take_byte(fence, context);
+            atomic_store(&fence->byte, byte);
+            cuplug_context_pop();
+        }
+        cuplug_capture_restore(mode);
+        cuplug_context_leave(context);
     }
-    cuplug_capture_restore(mode);
-    cuplug_context_leave(context);
+    atomic_store(&fence->preparing, false);
 }
 
 bool cuplug_fence_synchronise(struct cuplug_fence *fence) {

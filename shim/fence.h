@@ -30,6 +30,7 @@ struct cuplug_fence {
     _Atomic uint64_t waited, completed;           /* the highest the device waits for; the highest known to be done */
     _Atomic bool recording;                       /* one recorder at a time */
     CUdeviceptr _Atomic byte;                     /* what cuplug_fence_synchronise could not free; 0 */
+    _Atomic bool preparing;                       /* a thread is about to keep one */
     struct {
         CUevent _Atomic event;
         _Atomic uint64_t record; /* the newest record surely in the event; 0 for none */
