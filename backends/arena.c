@@ -6,24 +6,10 @@
 
 #include "config/options.h"
 #include "registry.h"
-#include "shim/capture.h"
 #include "shim/log.h"
 
 static struct cuplug_policy policy;
 static _Atomic uint64_t told; /* devices, a bit each, that could not reserve and were said so */
-
-static size_t device_free(struct cuplug_context *context) {
-    size_t free = 0, total = 0;
-
-    if (cuplug_context_push(context)) {
-        CUstreamCaptureMode mode = cuplug_capture_relax();
-
-        cuplug_context_answered(context, cuplug_real.cuMemGetInfo_v2(&free, &total));
-        cuplug_capture_restore(mode);
-        cuplug_context_pop();
-    }
-    return free;
-}
 
 /* The arena's size where so much is free. */
 static size_t whole(size_t free) {
@@ -35,7 +21,7 @@ static size_t whole(size_t free) {
 static void complain(struct cuplug_context *context, size_t size) {
     if (!cuplug_context_fault(context) && cuplug_cache_first(&told, context->device))
         cuplug_log(CUPLUG_LOG_ERROR, "%s: device %d cannot reserve %zu MiB (%zu MiB are free); allocations fail there", cuplug_options.backend,
-                   context->device, size >> 20, device_free(context) >> 20);
+                   context->device, size >> 20, cuplug_cache_device_free(context) >> 20);
 }
 
 static CUresult arena_segment(struct cuplug_context *context, size_t size, CUdeviceptr *base) {
@@ -53,7 +39,7 @@ static size_t arena_step(struct cuplug_context *context, size_t reserved, size_t
     (void)least;
     if (reserved)
         return 0;
-    size = whole(device_free(context));
+    size = whole(cuplug_cache_device_free(context));
     if (!size)
         complain(context, CUPLUG_CACHE_PAGE);
     return size;
@@ -65,7 +51,7 @@ static size_t arena_room(struct cuplug_context *context) {
 
     if (cache && cuplug_cache_reserved(cache))
         return 0;
-    free = device_free(context);
+    free = cuplug_cache_device_free(context);
     size = whole(free);
     return size > free ? 0 : size;
 }
@@ -77,6 +63,8 @@ static struct cuplug_policy policy = {
     .room = arena_room,
     .patient = true,
     .keeps = true,
+    .keep = {.percent = true, .value = 100},
+    .slack = CUPLUG_CACHE_SLACK,
 };
 
 static CUresult arena_open(const char *options, void **self) {

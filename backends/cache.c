@@ -12,11 +12,21 @@
 
 #define MIB ((size_t)1 << 20)
 
-static const size_t least_slack = 32 * MIB; /* waiting memory that is cheaper left alone than waited for */
-static const size_t most_step = 64 * MIB;   /* the most that a segment takes more than is needed now */
+static const size_t least_slack = 8 * MIB;   /* waiting memory that is cheaper left alone than waited for */
+static const size_t least_bound = 32 * MIB;  /* … and that no free waits for, where the device cannot be told to */
+static const size_t most_step = 64 * MIB;    /* the most that a segment takes more than is needed now */
+static const size_t least_paged = 16 * MIB;  /* blocks that start a page: what is cut off before them is lost to large ones */
 
+static size_t part(size_t reserved, unsigned divisor, size_t least) {
+    return reserved / divisor > least ? reserved / divisor : least;
+}
+
+/* So little may be waiting that growing is better than a device wait. The standard is 3% of what there is (measured with the traces: an eighth costs
+ * three times the memory for three quarters of the waits); a percentage is 8 MiB at least. */
 static size_t slack(const struct cuplug_cache *cache) {
-    return cache->heap.reserved / 8 > least_slack ? cache->heap.reserved / 8 : least_slack;
+    struct cuplug_amount wanted = cache->policy->slack;
+
+    return wanted.percent ? part(cache->heap.reserved / 100 * wanted.value, 1, least_slack) : wanted.value;
 }
 
 /* Can no device wait bring waiting memory back? */
@@ -53,7 +63,7 @@ static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct c
     if (!block)
         block = cuplug_heap_take(&cache->heap, &cache->ready, request->size, request->alignment);
     if (block)
-        cache->live_bytes += block->size;
+        cuplug_cache_lives(cache, block);
     note_room(cache);
     return block;
 }
@@ -102,6 +112,15 @@ static CUresult new_segment(struct cuplug_cache *cache, struct cuplug_context *c
     return result;
 }
 
+/* Bytes that any work may have now, in however many pieces. The lock is held. */
+static size_t ready_bytes(const struct cuplug_cache *cache) {
+    size_t bytes = cache->heap.reserved - cache->live_bytes - cache->waiting.bytes - cache->kept[0].bytes - cache->kept[1].bytes;
+
+    for (const struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next)
+        bytes -= stream->list.queue.bytes;
+    return bytes;
+}
+
 /* Adds the segment to the heap and cuts the block from it; what is left is ready. False if it could not be added. */
 static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request *request, CUdeviceptr base, size_t size,
                         struct cuplug_heap_block **block) {
@@ -110,11 +129,13 @@ static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request 
     bool added;
 
     cuplug_lock(&cache->lock);
+    cache->scattered |= ready_bytes(cache) >= request->size;
+    cache->given_back = 0;
     added = cache->context == request->context && cuplug_heap_add(&cache->heap, &fresh, base, size);
     cuplug_cache_thread_share(cache);
     *block = added ? cuplug_heap_take(&cache->heap, &fresh, request->size, request->alignment) : NULL;
     if (*block)
-        cache->live_bytes += (*block)->size;
+        cuplug_cache_lives(cache, *block);
     while ((rest = fresh.root)) {
         cuplug_heap_withdraw(rest);
         cuplug_heap_give(&cache->heap, &cache->ready, rest);
@@ -143,7 +164,7 @@ static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request 
 }
 
 size_t cuplug_cache_step(size_t reserved) {
-    return cuplug_cache_round_up(reserved / 4 < most_step ? reserved / 4 : most_step, CUPLUG_CACHE_PAGE);
+    return cuplug_cache_round_up(reserved < most_step ? reserved : most_step, CUPLUG_CACHE_PAGE);
 }
 
 size_t cuplug_cache_reserved(struct cuplug_cache *cache) {
@@ -175,6 +196,18 @@ static CUresult reserve(struct cuplug_cache *cache, const struct cuplug_request 
     return result;
 }
 
+/* How much to grow by. What went back because it was scattered is taken again in one piece; where little idle memory is to be kept, nothing is taken ahead. */
+static size_t step_of(struct cuplug_cache *cache, struct cuplug_context *context, size_t reserved, size_t least) {
+    size_t step = cache->policy->step(context, reserved, least), again;
+
+    cuplug_lock(&cache->lock);
+    again = cache->given_back;
+    cuplug_unlock(&cache->lock);
+    if (again > step)
+        step = again;
+    return step > least && step - least > cache->keep ? least : step;
+}
+
 static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     size_t least = cuplug_cache_round_up(request->size, CUPLUG_CACHE_PAGE), step, before;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -182,10 +215,12 @@ static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *re
 
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
+    if (!cache->policy->keeps && cuplug_capturing())
+        cuplug_fence_prepare(&cache->fence);
     before = cuplug_cache_reserved(cache);
     if (cache->policy->keeps) {
         result = reserve(cache, request, block);
-    } else if ((step = cache->policy->step(request->context, before, least))) {
+    } else if ((step = step_of(cache, request->context, before, least))) {
         result = grow_by(cache, request, step, block);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least)
             result = grow_by(cache, request, least, block);
@@ -296,6 +331,8 @@ static bool reuse(struct cuplug_cache *cache, const struct cuplug_request *reque
     }
     if (crowded && !completed_only(cache) && cuplug_fence_wait(&cache->fence))
         *block = drain_and_take(cache, request, &crowded);
+    if (!*block && request->kind == CUPLUG_ASYNC && !completed_only(cache))
+        *block = cuplug_cache_stream_follow(cache, request);
     return *block;
 }
 
@@ -365,7 +402,7 @@ static CUresult take_or_search(struct cuplug_cache *cache, const struct cuplug_r
     if (wanted.alignment < CUPLUG_CACHE_GRAIN)
         wanted.alignment = CUPLUG_CACHE_GRAIN;
     alignment = wanted.alignment;
-    if (wanted.size >= CUPLUG_CACHE_PAGE && wanted.alignment < CUPLUG_CACHE_PAGE) /* the driver's large allocations start a page */
+    if (wanted.size >= least_paged && wanted.alignment < CUPLUG_CACHE_PAGE) /* the driver's large allocations start a page */
         wanted.alignment = CUPLUG_CACHE_PAGE;
     if (take_along(cache, request, &wanted, block))
         return CUDA_SUCCESS;
@@ -447,7 +484,7 @@ static bool owe_in_stream(struct cuplug_cache *cache, struct cuplug_cache_stream
         (*stream)->pins++;
         return true;
     }
-    if (cuplug_cache_owe(mine, freed->size, false)) {
+    if (cuplug_cache_owe(mine, freed->size, (*stream)->asked_for && (*stream)->asked_for--)) {
         all->bytes -= before.bytes < all->bytes ? before.bytes : all->bytes;
         all->blocks -= before.blocks < all->blocks ? before.blocks : all->blocks;
         (*stream)->pins++;
@@ -461,7 +498,7 @@ static bool owe_in_stream(struct cuplug_cache *cache, struct cuplug_cache_stream
 
 /* Where no device wait will bring the memory back, the free waits in the end, as it always did natively. */
 static bool must_wait(const struct cuplug_cache *cache) {
-    return cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * slack(cache));
+    return cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * part(cache->heap.reserved, 8, least_bound));
 }
 
 /* Nobody asked about what is waiting while allocations had enough that is ready: most of it may be done. */
@@ -479,7 +516,7 @@ static bool still_must_wait(struct cuplug_cache *cache) {
 }
 
 /* Where what a thread kept went to everybody, it may be too much. */
-static __attribute__((noinline)) void spilled(struct cuplug_cache *cache) {
+static __attribute__((noinline)) void spilled(struct cuplug_cache *cache, struct cuplug_context *context) {
     bool wait;
 
     cuplug_lock(&cache->lock);
@@ -487,6 +524,7 @@ static __attribute__((noinline)) void spilled(struct cuplug_cache *cache) {
     cuplug_unlock(&cache->lock);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
+    cuplug_cache_tidy(cache, context);
 }
 
 /* To everybody's. */
@@ -504,7 +542,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_unlock(&cache->lock);
         return;
     }
-    cache->live_bytes -= freed->size;
+    cuplug_cache_dies(cache, freed);
     if (block->kind == CUPLUG_ASYNC)
         cache->ordered.now -= block->size;
     cuplug_cache_release_kept(cache, false);
@@ -540,6 +578,8 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_cache_stream_sweep(cache);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
+    if (release->kind == CUPLUG_SYNC && !idle)
+        cuplug_cache_tidy(cache, block->context);
 }
 
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
@@ -555,6 +595,6 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
     }
     cuplug_fence_allow(&cache->fence);
     if (more)
-        spilled(cache);
+        spilled(cache, block->context);
     return CUDA_SUCCESS;
 }

@@ -12,6 +12,7 @@
 #ifndef CUPLUG_CACHE_H
 #define CUPLUG_CACHE_H
 
+#include "config/value.h"
 #include "shim/context.h"
 #include "shim/fence.h"
 #include "shim/lock.h"
@@ -22,6 +23,7 @@
 
 #include <time.h>
 
+#define CUPLUG_CACHE_SLACK {.percent = true, .value = 3} /* where no option says more */
 #define CUPLUG_CACHE_GRAIN ((size_t)512)      /* the driver's own spacing */
 #define CUPLUG_CACHE_PAGE ((size_t)2 << 20)   /* what the driver hands out device memory in */
 
@@ -40,6 +42,9 @@ struct cuplug_policy {
     bool free_waits;           /* cudaFree blocks until the earlier work is done */
     bool patient;              /* rather wait on the device than grow, however little is waiting */
     bool keeps;                /* one segment, reserved once and never given back */
+    struct cuplug_amount keep; /* of the device: idle memory above it is given back in frees; 100 %: none is */
+    uint64_t decay;            /* a segment of which nothing was live for so many seconds is given back; 0: never */
+    struct cuplug_amount slack; /* freed memory that may wait for the device before the device is told to wait, of what is reserved, 8 MiB at least */
 };
 
 /* What was freed since the last record. Whoever finds it due settles it, and makes it overdue again if its record fails. */
@@ -57,6 +62,8 @@ struct cuplug_cache_stream {
     struct cuplug_fence fence;
     struct cuplug_debt unrecorded;
     int pins; /* records on their way, for which it must stay this stream's, and walks that go on from it */
+    unsigned asked_for; /* so many frees record each: another stream looked for its blocks, and the newest ones kept their neighbours back */
+    uint64_t follower, followed; /* the stream that waits for its records up to this number; one at a time, as it is only to save calls */
     bool dead;
     bool idle;    /* it had no blocks when the streams were last looked through, and has not freed since */
     bool watched; /* its next free is of interest for that */
@@ -67,7 +74,7 @@ enum cuplug_cache_closed {
     CUPLUG_CACHE_KEEPING = 1, /* a free has to look after what other processes may still use; a thread may go on using what it has */
     CUPLUG_CACHE_WAITS = 2,   /* policy->free_waits */
     CUPLUG_CACHE_TIGHT = 4,   /* memory was out once: record every free */
-    CUPLUG_CACHE_SPARSE = 8,  /* policy->keeps: the next allocation may need what is freed now */
+    CUPLUG_CACHE_SPARSE = 8,  /* policy->keeps: the next allocation may need what is freed now; or hardly any idle memory is to be kept */
     CUPLUG_CACHE_WANTED = 16, /* so many times: allocations that are out of memory and look for it everywhere */
 };
 
@@ -90,6 +97,11 @@ struct cuplug_cache {
     struct cuplug_queue waiting; /* freed by cudaFree and the like, not yet passed by the fence */
     struct cuplug_debt unrecorded; /* waiting and not covered by a record */
     size_t live_bytes;
+    size_t keep;       /* policy->keep in bytes */
+    bool scattered;    /* it grew although as much was idle, only not in one piece */
+    size_t given_back; /* … so that so much went back, to be taken again as one */
+    unsigned weary;    /* frees that do not try to give back, as the last one that did could not */
+    time_t looked;     /* when segments were last looked through for old ones */
     struct cuplug_ordered ordered; /* as the program asked */
     _Atomic bool reserving; /* policy->keeps: a thread asks the driver for the one segment */
     struct cuplug_cache_stream *streams, *unused_streams;
@@ -118,6 +130,8 @@ bool cuplug_cache_find(void *self, CUdeviceptr pointer, CUdeviceptr *base);
 void cuplug_cache_ordered(void *self, CUdevice device, bool forget, struct cuplug_ordered *ordered);
 size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t free);
 size_t cuplug_cache_trim(void *self, CUdevice device, struct cuplug_context *context);
+struct cuplug_stats;
+void cuplug_cache_gauges(void *self, CUdevice device, struct cuplug_stats *stats); /* device: -1 for all */
 void cuplug_cache_context_shared(void *self, struct cuplug_context *context);
 void cuplug_cache_context_lost(void *self, struct cuplug_context *context);
 void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, CUstream stream, uint64_t id);
@@ -143,6 +157,9 @@ struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache,
 /* Frees a live block in the order of a stream; NULL without memory to describe the stream. The lock is held. */
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
                                                      const struct cuplug_release *release);
+/* A block that was freed in another stream's order, for an allocation in the order of one that is made to wait for that; NULL if little is freed so, or none
+ * fits. Takes the lock. */
+struct cuplug_heap_block *cuplug_cache_stream_follow(struct cuplug_cache *cache, const struct cuplug_request *request);
 /* Called once `sweeping`: looks for the streams that are gone. It asks the driver, so that what is kept of them comes to an end also where no
  * allocation ever has to ask. Takes the lock. */
 void cuplug_cache_stream_sweep(struct cuplug_cache *cache);
@@ -178,6 +195,8 @@ void cuplug_cache_thread_collect(struct cuplug_cache *cache);
 void cuplug_cache_thread_share(struct cuplug_cache *cache);
 /* Bytes that threads keep; to the cache they count as live. */
 size_t cuplug_cache_thread_bytes(struct cuplug_cache *cache);
+/* The same, but for magazines that stay locked for long. */
+size_t cuplug_cache_thread_bytes_soon(struct cuplug_cache *cache);
 
 /* A record of the context up to this mark, in a free. */
 bool cuplug_cache_record(struct cuplug_fence *fence, uint64_t mark);
@@ -202,14 +221,22 @@ size_t cuplug_cache_idle(const struct cuplug_policy *policy, struct cuplug_conte
 bool cuplug_cache_record_all(struct cuplug_cache *cache);
 /* The same for every other context of the device; then waits for it. */
 bool cuplug_cache_record_others(const struct cuplug_policy *policy, struct cuplug_context *context);
-/* Gives every whole free segment back to the driver, which waits for the device; bytes given. Takes the lock. */
-size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context);
+/* Gives whole free segments back to the driver, which waits for the device, until they come to `enough` bytes; how many it gave. Takes the lock. */
+size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough);
+/* In a free that natively would have waited for the device, nothing locked: gives back what is too much now. Cheap if nothing is. */
+void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device);
 
+/* Bytes that the driver calls free on the context's device; 0 if it does not say. */
+size_t cuplug_cache_device_free(struct cuplug_context *context);
 /* Bytes in the context's segments. Takes the lock. */
 size_t cuplug_cache_reserved(struct cuplug_cache *cache);
-/* How much a cache that has `reserved` bytes grows by: a quarter, so that a growing program makes few driver calls and a small one stays small. */
+/* Seconds, for what is old. */
+time_t cuplug_cache_now(void);
+
+/* How much a cache that has `reserved` bytes grows by: as much again, up to 64 MiB, so that a growing program makes few driver calls, a small one stays small,
+ * and a large block of later on finds room in one piece. */
 size_t cuplug_cache_step(size_t reserved);
 
 /* True for one caller a device: whoever is to say something about it. */
@@ -233,6 +260,17 @@ static inline bool cuplug_cache_owe(struct cuplug_debt *debt, size_t bytes, bool
         return false;
     cuplug_cache_forgive(debt);
     return true;
+}
+
+/* A block is handed out, or comes back from whoever had it. The lock is held. */
+static inline void cuplug_cache_lives(struct cuplug_cache *cache, const struct cuplug_heap_block *block) {
+    cache->live_bytes += block->size;
+    cuplug_heap_lives(&cache->heap, block);
+}
+
+static inline void cuplug_cache_dies(struct cuplug_cache *cache, const struct cuplug_heap_block *block) {
+    cache->live_bytes -= block->size;
+    cuplug_heap_dies(&cache->heap, block, cache->policy->decay ? cuplug_cache_now() : 0);
 }
 
 /* Tells the statistics, and the policy, that a segment is no longer there. */

@@ -4,8 +4,13 @@
  */
 #include "cache.h"
 
+#include "heap_tree.h"
+
+#include "shim/capture.h"
 #include "shim/pages.h"
 #include "shim/stats.h"
+
+enum { LEAST_KEPT = 16 << 20 }; /* with less, threads keep nothing for themselves */
 
 static struct cuplug_lock spare_lock;
 static struct cuplug_cache *spares; /* of contexts that are gone */
@@ -15,6 +20,17 @@ static void put_aside(struct cuplug_cache *cache) {
     cache->next = spares;
     spares = cache;
     cuplug_unlock(&spare_lock);
+}
+
+/* Idle memory that may stay. */
+static size_t keep_of(const struct cuplug_policy *policy, CUdevice device) {
+    size_t total = 0;
+
+    if (policy->keeps || (policy->keep.percent && policy->keep.value >= 100))
+        return SIZE_MAX;
+    if (policy->keep.percent && cuplug_real.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
+        return SIZE_MAX;
+    return policy->keep.percent ? total / 100 * policy->keep.value : policy->keep.value;
 }
 
 struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct cuplug_context *context) {
@@ -38,6 +54,8 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
         cache->policy = policy;
     cuplug_cache_close(cache, CUPLUG_CACHE_WAITS, policy->free_waits);
     cache->ordered = (struct cuplug_ordered){0};
+    cache->keep = keep_of(policy, context->device);
+    cuplug_cache_close(cache, CUPLUG_CACHE_SPARSE, cache->keep < LEAST_KEPT);
     cuplug_heap_init(&cache->heap);
     cuplug_cache_thread_share(cache);
     cuplug_fence_init(&cache->fence, context, NULL, policy->backend);
@@ -56,6 +74,7 @@ struct question {
     CUdeviceptr pointer, *base; /* base: NULL if nobody wants to know */
     size_t bytes;
     struct cuplug_ordered ordered;
+    struct cuplug_stats *stats;
     bool forget, found;
 };
 
@@ -136,6 +155,35 @@ size_t cuplug_cache_available(void *self, struct cuplug_context *context, size_t
     return (room < free ? room : free) + cuplug_cache_idle(policy, context);
 }
 
+static void add_gauges(struct cuplug_context *context, void *arg) {
+    struct question *question = arg;
+    struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
+    int64_t *value = question->stats->value, cached, pending;
+    size_t largest;
+
+    if (!cache || (question->device != -1 && context->device != question->device))
+        return;
+    cached = (int64_t)cuplug_cache_thread_bytes_soon(cache);
+    if (!cuplug_lock_soon(&cache->lock))
+        return;
+    pending = (int64_t)(cache->waiting.bytes + cache->kept[0].bytes + cache->kept[1].bytes);
+    for (const struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next)
+        pending += (int64_t)stream->list.queue.bytes;
+    largest = cuplug_tree_largest(cache->ready.root);
+    value[CUPLUG_STAT_idle_bytes] += (int64_t)(cache->heap.reserved - cache->live_bytes) + cached;
+    cuplug_unlock(&cache->lock);
+    value[CUPLUG_STAT_pending_bytes] += pending;
+    value[CUPLUG_STAT_cached_bytes] += cached;
+    if ((int64_t)largest > value[CUPLUG_STAT_largest_idle])
+        value[CUPLUG_STAT_largest_idle] = (int64_t)largest;
+}
+
+void cuplug_cache_gauges(void *self, CUdevice device, struct cuplug_stats *stats) {
+    struct question question = {.policy = self, .device = device, .stats = stats};
+
+    cuplug_context_each(add_gauges, &question);
+}
+
 static void give_back(struct cuplug_context *context, void *arg) {
     struct question *question = arg;
     struct cuplug_cache *cache = cuplug_cache_there(question->policy, context);
@@ -151,7 +199,7 @@ static void give_back(struct cuplug_context *context, void *arg) {
     cuplug_lock(&cache->lock);
     cuplug_cache_drain(cache);
     cuplug_unlock(&cache->lock);
-    question->bytes += cuplug_cache_give_back(cache, context);
+    question->bytes += cuplug_cache_give_back(cache, context, SIZE_MAX);
 }
 
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device) {
@@ -232,7 +280,9 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cache->ready = (struct cuplug_list){0};
     cache->waiting = cache->kept[0] = cache->kept[1] = (struct cuplug_queue){0};
     cuplug_cache_forgive(&cache->unrecorded);
-    cache->live_bytes = 0;
+    cache->live_bytes = cache->given_back = 0;
+    cache->scattered = false;
+    cache->weary = 0;
     for (int why = CUPLUG_CACHE_KEEPING; why < CUPLUG_CACHE_WANTED; why *= 2)
         cuplug_cache_close(cache, why, false);
     cache->magazines = 0;
@@ -247,4 +297,17 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cuplug_unlock(&cache->lock);
     cuplug_cache_segment_gone(policy, context, reserved);
     put_aside(cache);
+}
+
+size_t cuplug_cache_device_free(struct cuplug_context *context) {
+    size_t free = 0, total = 0;
+
+    if (cuplug_context_push(context)) {
+        CUstreamCaptureMode mode = cuplug_capture_relax();
+
+        cuplug_context_answered(context, cuplug_real.cuMemGetInfo_v2(&free, &total));
+        cuplug_capture_restore(mode);
+        cuplug_context_pop();
+    }
+    return free;
 }

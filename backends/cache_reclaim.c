@@ -7,7 +7,7 @@
 #include "shim/capture.h"
 #include "shim/stats.h"
 
-enum { STREAMS_AT_ONCE = 16 };
+enum { STREAMS_AT_ONCE = 16, WEARY = 256 };
 
 static void drain_stream(struct cuplug_cache *cache, struct cuplug_cache_stream *stream) {
     struct cuplug_heap_block *block;
@@ -130,15 +130,15 @@ static void keep(struct cuplug_cache *cache, struct cuplug_context *context, uin
     cuplug_unlock(&cache->lock);
 }
 
-size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context) {
+size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough) {
     CUstreamCaptureMode mode;
     size_t given = 0, size;
     bool found, freed;
     uint64_t base;
 
-    if (atomic_load(&cache->fence.byte))
+    if (atomic_load(&cache->fence.byte) && !cuplug_capturing()) /* then it may be all there is to wait by */
         cuplug_fence_synchronise(&cache->fence);
-    while (cuplug_context_enter(context)) {
+    while (given < enough && cuplug_context_enter(context)) {
         cuplug_lock(&cache->lock);
         found = cache->context == context && cuplug_heap_remove(&cache->heap, &cache->ready, &base, &size);
         cuplug_unlock(&cache->lock);
@@ -159,4 +159,78 @@ size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context 
         cuplug_cache_segment_gone(cache->policy, context, size);
     }
     return given;
+}
+
+time_t cuplug_cache_now(void) {
+    struct timespec now = {0};
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return now.tv_sec;
+}
+
+/* Bytes in segments of which nothing was live for long. Once a second, as it walks along all of them. The lock is held. */
+static size_t old(struct cuplug_cache *cache) {
+    time_t now;
+    size_t bytes = 0;
+
+    if (!cache->policy->decay || (now = cuplug_cache_now()) == cache->looked)
+        return 0;
+    cache->looked = now;
+    for (const struct cuplug_segment *segment = cache->heap.segments; segment; segment = segment->next)
+        if (!segment->live && now - segment->since >= (time_t)cache->policy->decay)
+            bytes += segment->size;
+    return bytes;
+}
+
+/* How much should go back now, for which of these reasons: more is idle than is to be kept; or it is old; or it is in pieces, and more than half of all is idle:
+ * then it is taken again in one piece once it is needed, which happens once for each time that it turned out to be scattered. The lock is held. */
+static size_t too_much(struct cuplug_cache *cache, bool *again) {
+    size_t idle = cache->heap.reserved - cache->live_bytes;
+
+    *again = false;
+    if (!cache->heap.empty || cache->policy->keeps)
+        return 0;
+    if (cache->weary) {
+        cache->weary--;
+        return 0;
+    }
+    if (idle > cache->keep)
+        return idle - cache->keep;
+    *again = cache->scattered && idle > cache->heap.reserved / 2;
+    return *again ? SIZE_MAX : old(cache);
+}
+
+/* Blocks the host until all work of the context so far is over, and sorts out what that made free. */
+static void settle(struct cuplug_cache *cache) {
+    cuplug_fence_record(&cache->fence, cuplug_fence_mark(&cache->fence));
+    cuplug_cache_wait(cache);
+    cuplug_lock(&cache->lock);
+    cuplug_cache_drain(cache);
+    cuplug_unlock(&cache->lock);
+}
+
+void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *context) {
+    size_t bytes, given;
+    bool again;
+
+    cuplug_lock(&cache->lock);
+    bytes = cuplug_capturing() || cache->context != context ? 0 : too_much(cache, &again);
+    if (bytes)
+        cache->weary = WEARY; /* nobody else meanwhile */
+    cuplug_unlock(&cache->lock);
+    if (!bytes)
+        return;
+    if (again)
+        cuplug_cache_thread_collect(cache); /* a few small blocks hold on to many segments */
+    settle(cache);
+    given = cuplug_cache_give_back(cache, context, bytes);
+    cuplug_lock(&cache->lock);
+    if (given)
+        cache->weary = 0;
+    if (again) {
+        cache->scattered = false;
+        cache->given_back += given;
+    }
+    cuplug_cache_thread_share(cache);
+    cuplug_unlock(&cache->lock);
 }

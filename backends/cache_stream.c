@@ -7,7 +7,9 @@
  */
 #include "cache.h"
 
-enum { MANY_STREAMS = 64, NEW_STREAM = 4 };
+enum { MANY_STREAMS = 64, NEW_STREAM = 4, TRIES = 64 };
+
+static const size_t least_followed = 64u << 20;
 
 struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, const struct cuplug_context *context, uint64_t id) {
     struct cuplug_cache_stream *stream = cache->streams;
@@ -97,6 +99,7 @@ static __attribute__((noinline)) struct cuplug_cache_stream *new_stream(struct c
     /* A reused fence keeps counting, so an answer about its former stream cannot pass for one about this. */
     cuplug_fence_init(&stream->fence, context, handle, cache->policy->backend);
     stream->id = id;
+    stream->follower = stream->asked_for = 0;
     cuplug_cache_forgive(&stream->unrecorded);
     stream->dead = stream->idle = false;
     stream->watched = crowded(cache);
@@ -119,6 +122,73 @@ struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache,
     block->stream_mark = cuplug_fence_mark_locked(&stream->fence);
     cuplug_heap_give(&cache->heap, &stream->list, block);
     return stream;
+}
+
+/* The oldest of the stream's blocks that has room and that a record covers. The lock is held. */
+static struct cuplug_heap_block *recorded_block(const struct cuplug_cache_stream *stream, const struct cuplug_request *request) {
+    uint64_t recorded = atomic_load(&stream->fence.recorded);
+    struct cuplug_heap_block *block = stream->list.queue.oldest;
+
+    for (int tries = 0; block && tries < TRIES && block->stream_mark < recorded; tries++, block = block->newer)
+        if (cuplug_heap_has_room(block, request->size, request->alignment))
+            return block;
+    return NULL;
+}
+
+/* Of another stream of this context. *much: so many bytes wait for others that it is worth the order that it makes between the two. The lock is held. */
+static struct cuplug_cache_stream *to_follow(struct cuplug_cache *cache, const struct cuplug_request *request, bool *much) {
+    struct cuplug_cache_stream *found = NULL;
+    size_t bytes = 0;
+
+    for (struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next) {
+        if (stream->id == request->stream_id || cuplug_cache_stream_foreign(cache, stream))
+            continue;
+        bytes += stream->list.queue.bytes;
+        if (!found && recorded_block(stream, request))
+            found = stream;
+    }
+    *much = bytes > least_followed && bytes > cache->heap.reserved / 4;
+    for (struct cuplug_cache_stream *stream = *much ? cache->streams : NULL; stream; stream = stream->next)
+        if (stream->list.queue.bytes > least_followed / 4)
+            stream->asked_for = MANY_STREAMS;
+    return found;
+}
+
+/* The driver's own pools order streams so, too, if not before they are out of memory (cudaMemPoolReuseAllowInternalDependencies). What the other stream had
+ * when the block was freed is all that is waited for, but for the work of it until the next record. */
+struct cuplug_heap_block *cuplug_cache_stream_follow(struct cuplug_cache *cache, const struct cuplug_request *request) {
+    struct cuplug_cache_stream *stream;
+    struct cuplug_heap_block *block = NULL;
+    uint64_t mark = 0, number;
+    bool much;
+
+    cuplug_lock(&cache->lock);
+    stream = cache->context == request->context ? to_follow(cache, request, &much) : NULL;
+    if (!stream || !much) {
+        cuplug_unlock(&cache->lock);
+        return NULL;
+    }
+    mark = recorded_block(stream, request)->stream_mark;
+    number = stream->follower == request->stream_id && stream->followed > mark ? stream->followed : 0;
+    stream->pins++;
+    cuplug_unlock(&cache->lock);
+    if (!number)
+        number = cuplug_fence_order(&stream->fence, mark, request->stream);
+    cuplug_lock(&cache->lock);
+    stream->pins--;
+    block = cache->context == request->context && number ? recorded_block(stream, request) : NULL;
+    if (block && block->stream_mark < number)
+        block = cuplug_heap_take_from(&cache->heap, block, request->size, request->alignment);
+    else
+        block = NULL;
+    if (number) {
+        stream->follower = request->stream_id;
+        stream->followed = number;
+    }
+    if (block)
+        cuplug_cache_lives(cache, block);
+    cuplug_unlock(&cache->lock);
+    return block;
 }
 
 /* Sorts out the streams without blocks that are dead, or that were idle the last time, too: a thread's default stream dies with its

@@ -135,12 +135,12 @@ static void release(struct cuplug_cache *cache, struct leaving *blocks) {
 
     while ((block = blocks->ready.oldest)) {
         cuplug_queue_drop(&blocks->ready, block);
-        cache->live_bytes -= block->size;
+        cuplug_cache_dies(cache, block);
         cuplug_heap_give(&cache->heap, &cache->ready, block);
     }
     while ((block = blocks->freed.oldest)) {
         cuplug_queue_drop(&blocks->freed, block);
-        cache->live_bytes -= block->size;
+        cuplug_cache_dies(cache, block);
         if (cuplug_fence_passed(&cache->fence, block->mark)) {
             cuplug_heap_give(&cache->heap, &cache->ready, block);
             continue;
@@ -558,6 +558,20 @@ size_t cuplug_cache_thread_bytes(struct cuplug_cache *cache) {
     size_t bytes = 0;
 
     each(cache, add_bytes, &bytes);
+    return bytes;
+}
+
+size_t cuplug_cache_thread_bytes_soon(struct cuplug_cache *cache) {
+    size_t bytes = 0;
+
+    for (struct cuplug_kept *kept = cuplug_kept_first(); kept; kept = kept->next)
+        for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next) {
+            if (!cuplug_brief_lock_soon(&magazine->lock))
+                continue;
+            if (magazine->cache == cache)
+                bytes += magazine->bytes;
+            cuplug_brief_unlock(&magazine->lock);
+        }
     return bytes;
 }
 

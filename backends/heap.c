@@ -85,6 +85,7 @@ bool cuplug_heap_add(struct cuplug_heap *heap, struct cuplug_list *list, uint64_
     *segment = (struct cuplug_segment){.base = base, .size = size, .next = heap->segments, .first = block};
     heap->segments = segment;
     heap->reserved += size;
+    heap->empty += size;
     block->address = base;
     block->size = size;
     block->segment = segment;
@@ -113,24 +114,26 @@ static size_t lead(const struct cuplug_heap_block *block, size_t alignment) {
     return (size_t)(-block->address & (alignment - 1));
 }
 
+bool cuplug_heap_has_room(const struct cuplug_heap_block *block, size_t size, size_t alignment) {
+    return lead(block, alignment) + size <= block->size;
+}
+
 static struct cuplug_heap_block *best_fit(const struct cuplug_list *list, size_t size, size_t alignment) {
     struct cuplug_heap_block *block = cuplug_tree_from(list->root, size, 0);
 
     for (int tries = 0; block && tries < TRIES; tries++) {
-        if (lead(block, alignment) + size <= block->size)
+        if (cuplug_heap_has_room(block, size, alignment))
             return block;
         block = cuplug_tree_from(list->root, block->size, block->address + 1);
     }
     return block ? cuplug_tree_from(list->root, size + alignment - 512, 0) : NULL;
 }
 
-struct cuplug_heap_block *cuplug_heap_take(struct cuplug_heap *heap, struct cuplug_list *list, size_t size, size_t alignment) {
-    struct cuplug_heap_block *block = best_fit(list, size, alignment), *rest;
-    size_t skip;
+struct cuplug_heap_block *cuplug_heap_take_from(struct cuplug_heap *heap, struct cuplug_heap_block *block, size_t size, size_t alignment) {
+    struct cuplug_list *list = block->list;
+    struct cuplug_heap_block *rest;
+    size_t skip = lead(block, alignment);
 
-    if (!block)
-        return NULL;
-    skip = lead(block, alignment);
     cuplug_heap_withdraw(block);
     if (skip) {
         rest = cut(heap, block, skip);
@@ -145,6 +148,12 @@ struct cuplug_heap_block *cuplug_heap_take(struct cuplug_heap *heap, struct cupl
             enlist(list, rest);
     }
     return block;
+}
+
+struct cuplug_heap_block *cuplug_heap_take(struct cuplug_heap *heap, struct cuplug_list *list, size_t size, size_t alignment) {
+    struct cuplug_heap_block *block = best_fit(list, size, alignment);
+
+    return block ? cuplug_heap_take_from(heap, block, size, alignment) : NULL;
 }
 
 static bool mergeable(const struct cuplug_heap_block *block, const struct cuplug_list *list) {
@@ -189,6 +198,7 @@ bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, uint
         *base = segment->base;
         *size = segment->size;
         heap->reserved -= segment->size;
+        heap->empty -= segment->size;
         *link = segment->next;
         discard_segment(heap, segment);
         return true;
@@ -245,5 +255,5 @@ void cuplug_heap_clear(struct cuplug_heap *heap) {
         heap->segments = segment->next;
         discard_segment(heap, segment);
     }
-    heap->reserved = 0;
+    heap->reserved = heap->empty = 0;
 }

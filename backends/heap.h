@@ -13,10 +13,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 struct cuplug_segment {
     uint64_t base;
     size_t size;
+    size_t live;  /* bytes of it that its owner counts as live, see cuplug_heap_lives */
+    time_t since; /* … if there are none: the owner's time when that came about */
     struct cuplug_segment *next;
     struct cuplug_heap_block *first;
     struct cuplug_heap_block **landmarks; /* for look-ups by address, made by the first: see cuplug_heap_find */
@@ -55,7 +58,23 @@ struct cuplug_heap {
     struct cuplug_slab blocks, segments_slab;
     struct cuplug_segment *segments;
     size_t reserved; /* bytes in segments */
+    size_t empty;    /* … in those of which nothing is live */
 };
+
+/* The owner counts the block as live, or no longer. */
+static inline void cuplug_heap_lives(struct cuplug_heap *heap, const struct cuplug_heap_block *block) {
+    if (!block->segment->live)
+        heap->empty -= block->segment->size;
+    block->segment->live += block->size;
+}
+
+static inline void cuplug_heap_dies(struct cuplug_heap *heap, const struct cuplug_heap_block *block, time_t now) {
+    block->segment->live -= block->size;
+    if (block->segment->live)
+        return;
+    heap->empty += block->segment->size;
+    block->segment->since = now;
+}
 
 void cuplug_heap_init(struct cuplug_heap *heap);
 
@@ -65,6 +84,10 @@ bool cuplug_heap_add(struct cuplug_heap *heap, struct cuplug_list *list, uint64_
 /* Takes the smallest block of `list` that holds `size` bytes (a multiple of 512) at `alignment` (a power of two, at least 512), cuts it to size and
  * makes it live. NULL if there is none or no memory for the book-keeping. */
 struct cuplug_heap_block *cuplug_heap_take(struct cuplug_heap *heap, struct cuplug_list *list, size_t size, size_t alignment);
+
+/* The same from this free block of a list, which has room. */
+bool cuplug_heap_has_room(const struct cuplug_heap_block *block, size_t size, size_t alignment);
+struct cuplug_heap_block *cuplug_heap_take_from(struct cuplug_heap *heap, struct cuplug_heap_block *block, size_t size, size_t alignment);
 
 /* Frees a live or waiting block into `list`, merging it with its free neighbours there. */
 void cuplug_heap_give(struct cuplug_heap *heap, struct cuplug_list *list, struct cuplug_heap_block *block);

@@ -71,3 +71,9 @@ struct cuplug_heap_block *cuplug_tree_from(struct cuplug_heap_block *root, size_
     }
     return found;
 }
+
+size_t cuplug_tree_largest(const struct cuplug_heap_block *root) {
+    while (root && root->right)
+        root = root->right;
+    return root ? root->size : 0;
+}

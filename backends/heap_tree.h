@@ -13,4 +13,7 @@ void cuplug_tree_remove(struct cuplug_heap_block **root, struct cuplug_heap_bloc
 /* The first block that is not before (size, address) in the order, NULL if there is none. */
 struct cuplug_heap_block *cuplug_tree_from(struct cuplug_heap_block *root, size_t size, uint64_t address);
 
+/* The size of the largest, 0 if there is none. */
+size_t cuplug_tree_largest(const struct cuplug_heap_block *root);
+
 #endif

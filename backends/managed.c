@@ -2,6 +2,7 @@
  * managed.c: managed memory, so that a program may use more than the device has; pages move between host and device as they are touched. Host
  * code may read it too, so a block is reused only once its old work is known to be done. Owns the count of what each device took, which max= bounds.
  */
+#include "budget.h"
 #include "cache.h"
 
 #include "config/options.h"
@@ -11,13 +12,8 @@
 
 #include <sys/sysinfo.h>
 
-/* Bytes in managed segments, by device. Raised before the driver is asked, so that two threads cannot both take the last of it. */
-static _Atomic size_t taken[CUPLUG_STATS_DEVICES];
+static struct cuplug_budget budget;
 static _Atomic uint64_t told; /* devices, a bit each, that were refused and said so */
-
-static _Atomic size_t *taken_on(const struct cuplug_context *context) {
-    return &taken[context->device % CUPLUG_STATS_DEVICES];
-}
 
 static size_t device_bytes(CUdevice device) {
     size_t bytes = 0;
@@ -91,19 +87,16 @@ static void place(struct cuplug_context *context, CUdeviceptr base, size_t size)
 }
 
 static void managed_gone(struct cuplug_context *context, size_t size) {
-    atomic_fetch_sub(taken_on(context), size);
+    cuplug_budget_give(&budget, context->device, size);
 }
 
 static CUresult managed_segment(struct cuplug_context *context, size_t size, CUdeviceptr *base) {
-    size_t now = atomic_load(taken_on(context)), all = limit(context->device);
     CUresult result;
 
     if (!usable(context->device))
         return CUDA_ERROR_NOT_SUPPORTED;
-    do {
-        if (now > all || size > all - now)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-    } while (!atomic_compare_exchange_weak(taken_on(context), &now, now + size));
+    if (!cuplug_budget_take(&budget, context->device, limit(context->device), size))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     result = cuplug_real.cuMemAllocManaged(base, size, CU_MEM_ATTACH_GLOBAL);
     if (result == CUDA_SUCCESS)
         place(context, *base, size);
@@ -113,9 +106,7 @@ static CUresult managed_segment(struct cuplug_context *context, size_t size, CUd
 }
 
 static size_t managed_room(struct cuplug_context *context) {
-    size_t now = atomic_load(taken_on(context)), all = limit(context->device);
-
-    return now < all ? (all - now) & ~(CUPLUG_CACHE_PAGE - 1) : 0;
+    return cuplug_budget_room(&budget, context->device, limit(context->device));
 }
 
 /* As the pool's, but near the limit just what is needed: what a segment has too much might be missing in the next. */
@@ -132,6 +123,8 @@ static struct cuplug_policy policy = {
     .room = managed_room,
     .gone = managed_gone,
     .completed_only = true,
+    .keep = {.percent = true, .value = 100},
+    .slack = CUPLUG_CACHE_SLACK,
 };
 
 static CUresult managed_open(const char *options, void **self) {

@@ -8,6 +8,7 @@
 #include "plugin.h"
 #include "shim/live.h"
 #include "shim/log.h"
+#include "shim/stats.h"
 
 #include <string.h>
 
@@ -45,6 +46,29 @@ bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cup
         return false;
     cuplug_cache_ordered(selves[number], device, forget, ordered);
     return true;
+}
+
+struct gauged {
+    int backend;
+    CUdevice device;
+    int64_t *waste;
+};
+
+static void add_waste(const struct cuplug_record *record, void *arg) {
+    const struct gauged *of = arg;
+
+    if (caches((int)record->backend) && (of->backend == -1 || of->backend == (int)record->backend) &&
+        (of->device == -1 || of->device == (CUdevice)record->device))
+        *of->waste += (int64_t)(((const struct cuplug_heap_block *)record->cookie)->size - record->size);
+}
+
+void cuplug_backend_gauges(int number, CUdevice device, struct cuplug_stats *stats) {
+    struct gauged of = {number, device, &stats->value[CUPLUG_STAT_waste_bytes]};
+
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        if ((number == -1 || number == i) && caches(i) && selves[i])
+            cuplug_cache_gauges(selves[i], device, stats);
+    cuplug_live_each(add_waste, &of);
 }
 
 bool cuplug_backend_share(int number, const struct cuplug_record *record) {

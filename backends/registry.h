@@ -32,6 +32,11 @@ struct cuplug_ordered {
  * `forget`: from now on the most so far is what there is now. */
 bool cuplug_backend_ordered(int number, CUdevice device, bool forget, struct cuplug_ordered *ordered);
 
+/* Adds the gauges of stats.def to the figures of a backend and a device, -1: of all of them. Gives up on what is locked for long, as it is called at the process's
+ * end, too. */
+struct cuplug_stats;
+void cuplug_backend_gauges(int number, CUdevice device, struct cuplug_stats *stats);
+
 /* Another process will use this live block: all that was ordered before it is done first, and once it is freed it is kept from others for a while (seconds), as
  * that process may not have closed it. False if its context ended. A plugin hears nothing of it. */
 struct cuplug_record;

@@ -127,6 +127,7 @@ static bool set_scalar(const struct cuplug_option *option, const char *text, siz
         problem = cuplug_value_choice(option->values, text, length, option->value);
         break;
     case CUPLUG_TYPE_SIZE:
+    case CUPLUG_TYPE_SECONDS:
         problem = cuplug_value_size(option->values, text, length, option->value);
         break;
     default:

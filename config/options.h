@@ -17,6 +17,7 @@
 #define CUPLUG_C_BOOL bool
 #define CUPLUG_C_CHOICE int
 #define CUPLUG_C_SIZE uint64_t
+#define CUPLUG_C_SECONDS uint64_t
 #define CUPLUG_C_AMOUNT struct cuplug_amount
 
 struct cuplug_options {
@@ -42,6 +43,7 @@ extern struct cuplug_options cuplug_options;
 #undef CUPLUG_C_BOOL
 #undef CUPLUG_C_CHOICE
 #undef CUPLUG_C_SIZE
+#undef CUPLUG_C_SECONDS
 #undef CUPLUG_C_AMOUNT
 
 /* Reads environment and configuration file. A refused value gives one line that names variable (or file:line), value, what would be right and

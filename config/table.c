@@ -179,6 +179,9 @@ void cuplug_option_describe(const struct cuplug_option *option, char *text, size
             word += length + (word[length] == '|');
         }
         break;
+    case CUPLUG_TYPE_SECONDS:
+        snprintf(text, room, "seconds");
+        break;
     case CUPLUG_TYPE_SIZE:
     case CUPLUG_TYPE_AMOUNT:
         describe_range(option, text, room);

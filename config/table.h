@@ -16,6 +16,7 @@ enum cuplug_option_type {
     CUPLUG_TYPE_BOOL,
     CUPLUG_TYPE_CHOICE,
     CUPLUG_TYPE_SIZE,
+    CUPLUG_TYPE_SECONDS,
     CUPLUG_TYPE_AMOUNT
 };
 

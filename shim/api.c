@@ -4,6 +4,7 @@
 #define CUPLUG_API __attribute__((visibility("default")))
 #include "cuplug.h"
 
+#include "backends/registry.h"
 #include "capture.h"
 #include "core.h"
 #include "init.h"
@@ -40,6 +41,8 @@ int cuplug_get_stat(const char *name, int device, long long *value) {
     for (int i = 0; i < CUPLUG_STAT_COUNT; i++) {
         if (strcmp(name, cuplug_stats_name(i)) != 0)
             continue;
+        if (i >= CUPLUG_STAT_idle_bytes)
+            cuplug_backend_gauges(-1, device, &stats);
         *value = stats.value[i];
         return 0;
     }

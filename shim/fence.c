@@ -160,20 +160,48 @@ void cuplug_fence_allow(struct cuplug_fence *fence) {
     raise_to(&fence->allowed, atomic_load_explicit(&fence->recorded, memory_order_acquire));
 }
 
+/* Takes the byte out, asking for it if need be; 0 without memory. The context is current, the mode relaxed. */
+static CUdeviceptr take_byte(struct cuplug_fence *fence, struct cuplug_context *context) {
+    CUdeviceptr byte = atomic_exchange(&fence->byte, 0);
+
+    if (byte || !done(context, cuplug_real.cuMemAlloc_v2(&byte, 1)))
+        return byte;
+    CUPLUG_COUNT(fence->backend, context->device, driver_allocs, 1);
+    return byte;
+}
+
+void cuplug_fence_prepare(struct cuplug_fence *fence) {
+    struct cuplug_context *context = atomic_load(&fence->context);
+    CUstreamCaptureMode mode;
+    CUdeviceptr byte;
+
+    if (atomic_load(&fence->byte) || atomic_exchange(&fence->preparing, true)) /* another thread sees to it: two bytes could not both be kept */
+        return;
+    if (!cuplug_exiting() && cuplug_context_enter(context)) {
+        mode = cuplug_capture_relax();
+        if (cuplug_context_push(context)) {
+            byte = take_byte(fence, context);
+            atomic_store(&fence->byte, byte);
+            cuplug_context_pop();
+        }
+        cuplug_capture_restore(mode);
+        cuplug_context_leave(context);
+    }
+    atomic_store(&fence->preparing, false);
+}
+
 bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     struct cuplug_context *context = atomic_load(&fence->context);
     uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */
     CUstreamCaptureMode mode;
-    CUdeviceptr byte;
+    CUdeviceptr byte = 0;
     bool ok = false;
 
     if (cuplug_exiting() || !cuplug_context_enter(context))
         return false;
-    byte = atomic_exchange(&fence->byte, 0);
     mode = cuplug_capture_relax();
     if (cuplug_context_push(context)) {
-        if (!byte && !done(context, cuplug_real.cuMemAlloc_v2(&byte, 1)))
-            byte = 0;
+        byte = take_byte(fence, context);
         ok = byte && done(context, cuplug_real.cuMemFree_v2(byte));
         if (ok)
             byte = 0;
@@ -186,7 +214,6 @@ bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     if (!ok)
         return false;
     host_waited(fence, context, number);
-    CUPLUG_COUNT(fence->backend, context->device, driver_allocs, 1);
     CUPLUG_COUNT(fence->backend, context->device, driver_frees, 1);
     return true;
 }
@@ -280,6 +307,25 @@ static CUevent covering(struct cuplug_fence *fence, uint64_t number, uint64_t *h
         return event;
     *held = there;
     return atomic_load_explicit(&fence->ring[slot].event, memory_order_relaxed);
+}
+
+uint64_t cuplug_fence_order(struct cuplug_fence *fence, uint64_t mark, CUstream stream) {
+    struct cuplug_context *context = atomic_load(&fence->context);
+    uint64_t held = 0;
+    CUevent event;
+    bool ok = false;
+
+    if (cuplug_exiting() || !cuplug_context_enter(context))
+        return 0;
+    event = covering(fence, mark + 1, &held);
+    if (event && held > mark && cuplug_gate_enter()) {
+        ok = done(context, cuplug_real.cuStreamWaitEvent(stream, event, 0));
+        cuplug_gate_leave();
+    }
+    cuplug_context_leave(context);
+    if (ok)
+        CUPLUG_COUNT(fence->backend, context->device, waits, 1);
+    return ok ? held : 0;
 }
 
 bool cuplug_fence_host_wait(struct cuplug_fence *fence, uint64_t number) {

@@ -30,6 +30,7 @@ struct cuplug_fence {
     CUstream _Atomic stream;                      /* NULL: the whole context */
     _Atomic uint32_t thread;                      /* whose, if a thread's default stream: others mean their own by that name */
     CUdeviceptr _Atomic byte;                     /* what cuplug_fence_synchronise could not free; 0 */
+    _Atomic bool preparing;                       /* a thread is about to keep one */
     struct {
         CUevent _Atomic event;
         _Atomic uint64_t record; /* the newest record surely in the event; 0 for none */
@@ -64,6 +65,9 @@ void cuplug_fence_allow(struct cuplug_fence *fence);
 /* Waits for all earlier work of the context, by the one call that may do so beside a capture: a cuMemFree, here of a byte. */
 bool cuplug_fence_synchronise(struct cuplug_fence *fence);
 
+/* Sees to it that the former needs no memory when there is none left: called while something captures, before more is taken. */
+void cuplug_fence_prepare(struct cuplug_fence *fence);
+
 /* Is its stream another thread's default stream? Only that thread can record it. */
 bool cuplug_fence_foreign(struct cuplug_fence *fence);
 
@@ -72,6 +76,10 @@ bool cuplug_fence_of_contexts(void);
 
 /* In an allocation: makes the context's later work wait on the device for the newest record that was allowed. False if it may not or there is nothing new. */
 bool cuplug_fence_wait(struct cuplug_fence *fence);
+
+/* In an allocation in the order of a stream: makes that stream's later work wait on the device for the oldest record that covers this mark. The record's
+ * number; 0 if there is none, or that may not be now. */
+uint64_t cuplug_fence_order(struct cuplug_fence *fence, uint64_t mark, CUstream stream);
 
 /* Asks the driver which records are done. True if that brought something new. */
 bool cuplug_fence_poll(struct cuplug_fence *fence);

@@ -174,6 +174,19 @@ void cuplug_live_drop_context(const struct cuplug_context *context, void (*lost)
     }
 }
 
+void cuplug_live_each(void (*visit)(const struct cuplug_record *record, void *arg), void *arg) {
+    for (int s = 0; s < CUPLUG_SHARDS; s++) {
+        struct cuplug_shard *shard = &cuplug_shards[s];
+
+        if (!cuplug_brief_lock_soon(&shard->lock))
+            continue;
+        for (uint32_t i = 0; i < shard->capacity; i++)
+            if (shard->keys[i] && shard->records[i].backend != CUPLUG_LEFT)
+                visit(&shard->records[i], arg);
+        cuplug_brief_unlock(&shard->lock);
+    }
+}
+
 size_t cuplug_live_count(void) {
     size_t count = 0;
 

@@ -66,6 +66,9 @@ void cuplug_live_mark(uint64_t pointer, bool sync_memops);
 /* Takes out every record of `context` and calls `lost` for each, under a shard's lock: it may only count. */
 void cuplug_live_drop_context(const struct cuplug_context *context, void (*lost)(const struct cuplug_record *record));
 
+/* Calls `visit` for each record, under a shard's lock: it may only count. Leaves out what stays locked for long. */
+void cuplug_live_each(void (*visit)(const struct cuplug_record *record, void *arg), void *arg);
+
 size_t cuplug_live_count(void);
 /* Bytes of memory the table takes itself. */
 size_t cuplug_live_footprint(void);

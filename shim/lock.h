@@ -93,6 +93,15 @@ static inline void cuplug_brief_lock(struct cuplug_brief_lock *lock) {
         cuplug_brief_lock_contended(lock);
 }
 
+static inline bool cuplug_brief_lock_soon(struct cuplug_brief_lock *lock) {
+    for (int tries = 0; tries < 1000; tries++) {
+        if (!atomic_exchange_explicit(&lock->held, true, memory_order_acquire))
+            return true;
+        sched_yield();
+    }
+    return false;
+}
+
 static inline void cuplug_brief_unlock(struct cuplug_brief_lock *lock) {
     atomic_store_explicit(&lock->held, false, memory_order_release);
 }

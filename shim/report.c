@@ -48,11 +48,13 @@ static void put_json(struct text *text) {
 
     put(text, "{\"schema\":1,\"pid\":%ld,\"totals\":{", (long)getpid());
     cuplug_stats_total(&stats);
+    cuplug_backend_gauges(-1, -1, &stats);
     put_counters(text, &stats);
     put(text, "},\"backends\":[");
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++) {
         if (!cuplug_stats_backend(i, &stats) || !cuplug_stats_used(&stats))
             continue;
+        cuplug_backend_gauges(i, -1, &stats);
         put(text, "%s{\"name\":\"%s\",", comma, cuplug_backend(i)->name);
         put_counters(text, &stats);
         put(text, "}");
@@ -63,6 +65,7 @@ static void put_json(struct text *text) {
     for (int i = 0; cuplug_stats_device(i, &stats); i++) {
         if (!cuplug_stats_used(&stats))
             continue;
+        cuplug_backend_gauges(-1, i, &stats);
         put(text, "%s{\"device\":%d,", comma, i);
         put_counters(text, &stats);
         put(text, "}");

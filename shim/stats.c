@@ -15,9 +15,11 @@
 static const char *const names[] = {
 #define COUNTER(field, help) #field,
 #define LEVEL(field, help) #field, "peak_" #field,
+#define GAUGE(field, help) #field,
 #include "stats.def"
 #undef COUNTER
 #undef LEVEL
+#undef GAUGE
 };
 
 struct cells {

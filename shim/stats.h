@@ -12,10 +12,12 @@
 enum cuplug_counter {
 #define COUNTER(field, help) CUPLUG_STAT_##field,
 #define LEVEL(field, help) CUPLUG_STAT_##field, CUPLUG_STAT_peak_##field,
+#define GAUGE(field, help) CUPLUG_STAT_##field,
 #include "stats.def"
 #undef COUNTER
 #undef LEVEL
-    CUPLUG_STAT_COUNT
+#undef GAUGE
+    CUPLUG_STAT_COUNT, /* the gauges, from idle_bytes on, are the last */
 };
 
 enum { CUPLUG_STATS_BACKENDS = 8, CUPLUG_STATS_DEVICES = 64 };

@@ -68,9 +68,16 @@ def replays(traces, most_ms=300):
     ]
 
 
+BEHIND = 20  # µs: a kernel behind each allocation, so that the host runs ahead of the device
+
+
 def footprints(traces):
     labels = (NATIVE_ASYNC, TORCH, DRIVER, ASYNC[DRIVER])
-    return [Measurement(f"footprint {name}", f"footprint {{}} {path}", labels, repetitions=1) for name, path in traces.items()]
+    return [
+        Measurement(f"footprint {name}{', behind' * (kernel > 0)}", f"footprint {{}} {path}" + f" {kernel}" * (kernel > 0), labels, repetitions=1)
+        for kernel in (0, BEHIND)
+        for name, path in traces.items()
+    ]
 
 
 GROWTH = "grow 64 × 32 MiB"

@@ -100,9 +100,21 @@ static const char *replay(const struct bench_allocator *a, const struct bench_ar
     return NULL;
 }
 
-/* footprint FILE: the most bytes held of the driver and the most in use, from the moment that all idle memory was given back. */
+/* A kernel of so many seconds, as far as order goes: the next one of a trace's program, in the order of its stream. */
+static double kernel_seconds;
+
+static void CUDA_CB kernel(void *unused) {
+    double until = bench_now() + kernel_seconds;
+
+    (void)unused;
+    while (bench_now() < until)
+        ;
+}
+
+/* footprint FILE [MICROSECONDS]: the most bytes held of the driver and the most in use, from the moment that all idle memory was given back (but for
+ * held=). With a kernel of so long behind each allocation; the host runs ahead of them. */
 static const char *footprint(const struct bench_allocator *a, const struct bench_arguments *arguments) {
-    size_t reserved = 0, live = 0, peak = 0;
+    size_t reserved = 0, live = 0, peak = 0, held;
 
     if (!a->reserved || !a->trim)
         return "does not tell";
@@ -110,13 +122,15 @@ static const char *footprint(const struct bench_allocator *a, const struct bench
         return "cannot read the trace";
     cuCtxSynchronize();
     a->trim();
+    held = a->reserved();
+    kernel_seconds = (double)arguments->number[0] * 1e-6;
     for (long i = 0; i < trace.count; i++) {
         const struct event *e = &trace.events[i];
         size_t now;
         live -= e->size == 0 && blocks[e->slot] ? sizes[e->slot] : 0;
-        if (!play(a, e)) {
+        if (!play(a, e) || (arguments->count && e->size && cuLaunchHostFunc(stream_of(e->stream), kernel, NULL) != CUDA_SUCCESS)) {
             free_the_rest(a);
-            return "no memory";
+            return "no memory, or no kernel";
         }
         live += e->size;
         if (live > peak)
@@ -125,7 +139,8 @@ static const char *footprint(const struct bench_allocator *a, const struct bench
             reserved = now;
     }
     free_the_rest(a);
-    printf("reserved=%zu live=%zu", reserved, peak);
+    cuCtxSynchronize();
+    printf("reserved=%zu live=%zu held=%zu", reserved, peak, held);
     return NULL;
 }
 

@@ -106,8 +106,11 @@ def footprint_section(results, measurements):
             rows.append([label, *cells])
     if not rows:
         return []
-    words = "The most that was held of the driver for the most that was in use, replayed without the program's own kernels."
-    return ["## Memory for the traces", "", words, "", *table(["allocator", *(m.key.split()[1] for m in measurements)], rows)]
+    words = (
+        "The most that was held of the driver for the most that was in use, replayed without the program's own kernels; "
+        f"“behind”: with a host function of {plan.BEHIND} µs behind each allocation, for the kernels that the host runs ahead of."
+    )
+    return ["## Memory for the traces", "", words, "", *table(["allocator", *(m.key.removeprefix("footprint ") for m in measurements)], rows)]
 
 
 def training_section(results):

@@ -121,7 +121,7 @@ struct cuplug_real cuplug_real = {{{
 
 /* What the backends need of the rest of the shim. */
 struct cuplug_options cuplug_options;
-struct cuplug_pool_options cuplug_pool_options;
+struct cuplug_pool_options cuplug_pool_options = {.max = {true, 100}, .keep = {true, 100}, .slack = {true, 3}};
 struct cuplug_arena_options cuplug_arena_options = {.size = {.value = 48 * MIB}};
 struct cuplug_managed_options cuplug_managed_options = {.preferred = 2, .accessed = 1, .max = {.value = 48 * MIB}};
 static struct cuplug_context *context;

@@ -185,6 +185,10 @@ static void backend_specs(void) {
     CHECK(strcmp(cuplug_options.backend, "pool:reuse=completed,free=wait") == 0);
     read_with("CUPLUG_BACKEND", "pool");
     CHECK(lines == 0 && cuplug_pool_options.reuse == 0 && cuplug_pool_options.wait == 0);
+    CHECK(cuplug_pool_options.keep.percent && cuplug_pool_options.keep.value == 100 && cuplug_pool_options.decay == 0);
+    read_with("CUPLUG_BACKEND", "pool:max=10%,keep=0,decay=90,slack=1M");
+    CHECK(lines == 0 && cuplug_pool_options.max.percent && cuplug_pool_options.max.value == 10 && !cuplug_pool_options.keep.percent);
+    CHECK(!cuplug_pool_options.keep.value && cuplug_pool_options.decay == 90 && cuplug_pool_options.slack.value == 1 << 20);
     read_with("CUPLUG_BACKEND", "arena:size=8G");
     CHECK(lines == 0 && !cuplug_arena_options.size.percent && cuplug_arena_options.size.value == 8ull << 30);
     read_with("CUPLUG_BACKEND", "managed:preferred=host,accessed=none,prefetch=on,max=10%,force=1");
@@ -206,7 +210,7 @@ static void bad_backend_specs(void) {
         {"pool,reuse=fence", "no such backend", "direct"},
         {"Pool", "no such backend", "direct"},
         {"pool:reuse=completed,free=never", ": free=never: no such choice (fence, wait); using pool with its defaults\n", "pool"},
-        {"pool:max=1G", ": max=1G: no such option of pool (reuse, free); using pool", "pool"},
+        {"pool:most=1G", ": most=1G: no such option of pool (reuse, free, max, keep, decay, slack); using pool", "pool"},
         {"pool:", ": : no such option of pool", "pool"},
         {"pool:reuse=fence,", ": : no such option of pool", "pool"},
         {"pool:reuse", ": reuse: no value (fence, completed)", "pool"},
