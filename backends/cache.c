@@ -196,6 +196,12 @@ static CUresult reserve(struct cuplug_cache *cache, const struct cuplug_request 
     return result;
 }
 
+/* While anything captures, only the free of an allocation of a byte can wait for what is freed (cuplug_fence_synchronise): the last page is for that, until
+ * there is no other way. */
+static bool leaves_a_page(struct cuplug_context *context, size_t size) {
+    return !cuplug_capturing() || size + CUPLUG_CACHE_PAGE <= cuplug_cache_device_free(context);
+}
+
 /* How much to grow by. What went back because it was scattered is taken again in one piece; where little idle memory is to be kept, nothing is taken ahead. */
 static size_t step_of(struct cuplug_cache *cache, struct cuplug_context *context, size_t reserved, size_t least) {
     size_t step = cache->policy->step(context, reserved, least), again;
@@ -215,14 +221,13 @@ static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *re
 
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!cache->policy->keeps && cuplug_capturing())
-        cuplug_fence_prepare(&cache->fence);
     before = cuplug_cache_reserved(cache);
     if (cache->policy->keeps) {
         result = reserve(cache, request, block);
     } else if ((step = step_of(cache, request->context, before, least))) {
-        result = grow_by(cache, request, step, block);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least)
+        if (leaves_a_page(request->context, step))
+            result = grow_by(cache, request, step, block);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && step > least && leaves_a_page(request->context, least))
             result = grow_by(cache, request, least, block);
     }
     grown = cuplug_cache_reserved(cache) > before;
@@ -232,8 +237,10 @@ static CUresult grow(struct cuplug_cache *cache, const struct cuplug_request *re
     return result;
 }
 
-static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
-    CUresult result;
+/* `last`: all that was freed has been waited for. */
+static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *request, bool last, struct cuplug_heap_block **block) {
+    size_t size = cuplug_cache_round_up(request->size, CUPLUG_CACHE_PAGE);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     bool crowded;
 
     cuplug_cache_wait(cache);
@@ -247,7 +254,8 @@ static CUresult retry(struct cuplug_cache *cache, const struct cuplug_request *r
     cuplug_cache_give_back_all(cache->policy, request->device);
     if (!cuplug_context_enter(request->context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    result = grow_by(cache, request, cuplug_cache_round_up(request->size, CUPLUG_CACHE_PAGE), block);
+    if (last || leaves_a_page(request->context, size))
+        result = grow_by(cache, request, size, block);
     cuplug_context_leave(request->context);
     return result;
 }
@@ -283,6 +291,7 @@ static bool wait_and_take(struct cuplug_cache *cache, const struct cuplug_reques
  * such a record also covers work submitted after the free; in other contexts last of all. */
 static CUresult wait_for_memory(struct cuplug_cache *cache, const struct cuplug_request *request, struct cuplug_heap_block **block) {
     CUresult result;
+    bool recorded;
 
     cuplug_lock(&cache->lock);
     cuplug_cache_close(cache, CUPLUG_CACHE_TIGHT, true);
@@ -290,11 +299,14 @@ static CUresult wait_for_memory(struct cuplug_cache *cache, const struct cuplug_
     cuplug_unlock(&cache->lock);
     if (wait_and_take(cache, request, block))
         return CUDA_SUCCESS;
-    result = retry(cache, request, block);
+    result = retry(cache, request, false, block);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && cuplug_cache_record_all(cache))
-        result = retry(cache, request, block);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && !cache->policy->keeps && cuplug_cache_record_others(cache->policy, request->context))
-        result = retry(cache, request, block);
+        result = retry(cache, request, false, block);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || cache->policy->keeps)
+        return result;
+    recorded = cuplug_cache_record_others(cache->policy, request->context);
+    if (recorded || cuplug_capturing())
+        result = retry(cache, request, true, block);
     return result;
 }
 

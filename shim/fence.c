@@ -170,26 +170,6 @@ static CUdeviceptr take_byte(struct cuplug_fence *fence, struct cuplug_context *
     return byte;
 }
 
-void cuplug_fence_prepare(struct cuplug_fence *fence) {
-    struct cuplug_context *context = atomic_load(&fence->context);
-    CUstreamCaptureMode mode;
-    CUdeviceptr byte;
-
-    if (atomic_load(&fence->byte) || atomic_exchange(&fence->preparing, true)) /* another thread sees to it: two bytes could not both be kept */
-        return;
-    if (!cuplug_exiting() && cuplug_context_enter(context)) {
-        mode = cuplug_capture_relax();
-        if (cuplug_context_push(context)) {
-            byte = take_byte(fence, context);
-            atomic_store(&fence->byte, byte);
-            cuplug_context_pop();
-        }
-        cuplug_capture_restore(mode);
-        cuplug_context_leave(context);
-    }
-    atomic_store(&fence->preparing, false);
-}
-
 bool cuplug_fence_synchronise(struct cuplug_fence *fence) {
     struct cuplug_context *context = atomic_load(&fence->context);
     uint64_t number = atomic_fetch_add(&fence->started, 1) + 1; /* partner of mark() */

@@ -30,7 +30,6 @@ struct cuplug_fence {
     CUstream _Atomic stream;                      /* NULL: the whole context */
     _Atomic uint32_t thread;                      /* whose, if a thread's default stream: others mean their own by that name */
     CUdeviceptr _Atomic byte;                     /* what cuplug_fence_synchronise could not free; 0 */
-    _Atomic bool preparing;                       /* a thread is about to keep one */
     struct {
         CUevent _Atomic event;
         _Atomic uint64_t record; /* the newest record surely in the event; 0 for none */
@@ -64,9 +63,6 @@ void cuplug_fence_allow(struct cuplug_fence *fence);
 
 /* Waits for all earlier work of the context, by the one call that may do so beside a capture: a cuMemFree, here of a byte. */
 bool cuplug_fence_synchronise(struct cuplug_fence *fence);
-
-/* Sees to it that the former needs no memory when there is none left: called while something captures, before more is taken. */
-void cuplug_fence_prepare(struct cuplug_fence *fence);
 
 /* Is its stream another thread's default stream? Only that thread can record it. */
 bool cuplug_fence_foreign(struct cuplug_fence *fence);

@@ -21,6 +21,7 @@ static const char *const type_names[] = {
     [CUPLUG_TYPE_BOOL] = "boolean",
     [CUPLUG_TYPE_CHOICE] = "choice",
     [CUPLUG_TYPE_SIZE] = "size",
+    [CUPLUG_TYPE_SECONDS] = "seconds",
     [CUPLUG_TYPE_AMOUNT] = "amount",
 };
 

@@ -22,7 +22,9 @@ faults() {
   boolean) printf '%s\n' "" junk 2 1x yes! -1 10 "1 1" ;;
   word) printf '%s\n' "" "a b" a-b "a'" ;;
   choice) printf '%s\n' "" junk "$2x" "$2 $2" -1 0 ;;
-  amount) printf '%s\n' "" junk 99999999999999999999G 20000000T 8Q 8P 0 1 0% 101% 8Gx "8G 8G" 50%% -1 1.5G 0x10 ;;
+  amount) printf '%s\n' "" junk 99999999999999999999G 20000000T 8Q 8P 0% 101% 8Gx "8G 8G" 50%% -1 1.5G 0x10
+    [[ $values == *"at least 0"* ]] || printf '%s\n' 0 1 ;;
+  seconds) printf '%s\n' "" junk 8Q 2M 5s 50% -1 1.5 ;;
   size) printf '%s\n' "" junk 99999999999999999999G 20000000T 8Q 8P 8Gx "8G 8G" 50% -1 1.5G 0x10 ;;
   backend) printf '%s\n' "" junk "$2x" "$2:" "$2,$2" "$2:junk=1" pool: pool:junk=1 pool:reuse pool:reuse=fence, pool:reuse=fence:x ;;
   input-file) printf '%s\n' "" "$BATS_TEST_TMPDIR/missing" "$BATS_TEST_TMPDIR" /dev/null ;;
