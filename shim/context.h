@@ -30,6 +30,7 @@ struct cuplug_context {
     _Atomic bool gone;
     _Atomic int ending; /* program's calls under way that may end it: no new blocks, no driver call of ours in it */
     _Atomic int inside; /* driver calls of ours in it that are under way */
+    _Atomic uint64_t peers; /* devices, a bit each, that the program gave access to its memory */
     _Atomic int retained; /* references to a primary context that were seen taken */
     _Atomic int attached; /* references that the program took with cuCtxAttach */
     _Atomic int fault; /* CUresult: the lasting error that a driver call in it met; 0 for none */
