@@ -46,7 +46,7 @@ static void leave(store_t *store, block_t *block) {
 
 /* In the program's own capture mode, in which it fails as natively. The context has been entered. */
 static CUresult alloc(store_t *store, const struct cuplug_request *request, struct cuplug_block *answer) {
-    bool plain = request->kind == CUPLUG_SYNC;
+    bool plain = request->kind == CUPLUG_SYNC || !request->stream_id; /* on a stream that captures it must not become a node of the graph */
     CUstream stream = plain ? store->stream : request->stream;
     CUresult result = from_pool(&answer->pointer, request->size, plain ? store->plain : store->ordered, stream);
     CUstreamCaptureMode mode;
@@ -59,7 +59,7 @@ static CUresult alloc(store_t *store, const struct cuplug_request *request, stru
         result = cuplug_real.cuStreamSynchronize(store->stream);
     if (result == CUDA_SUCCESS) {
         cuplug_lock(&store->lock);
-        answer->cookie = enter(store, answer->pointer, request->size, request->kind);
+        answer->cookie = enter(store, answer->pointer, request->size, plain ? CUPLUG_SYNC : CUPLUG_ASYNC);
         seen = store->witness != 0;
         cuplug_unlock(&store->lock);
         if (!answer->cookie)
@@ -404,6 +404,10 @@ static size_t give_back(store_t *store, struct cuplug_context *context) {
     if (!cuplug_context_enter(context))
         return 0;
     mode = cuplug_capture_relax();
+    if (cuplug_context_push(context)) {
+        cuplug_async_clear(context->device);
+        cuplug_context_pop();
+    }
     before = cuplug_async_figure(store, false);
     cuplug_async_unwatch(store);
     cuplug_real.cuStreamSynchronize(store->stream);

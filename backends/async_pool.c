@@ -18,17 +18,20 @@ static store_t *leftovers, *spares;
 static _Atomic bool any_leftovers; /* looked at without the lock */
 static _Atomic uint64_t told;      /* devices, a bit each, that have no pools and were said so */
 
+static CUresult refuse(CUdevice device) {
+    if (cuplug_cache_first(&told, device))
+        cuplug_log(CUPLUG_LOG_ERROR, "async: device %d has no memory pools; %s", device,
+                   cuplug_options.strict ? "allocations will fail" : "using direct there");
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 /* Does the device have pools? Not known: its context will say what is wrong. */
 static bool usable(CUdevice device) {
     int supported = 1;
 
-    if (cuplug_real_has(cuMemPoolCreate))
-        cuplug_real.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, device);
-    else
-        supported = 0;
-    if (!supported && cuplug_cache_first(&told, device))
-        cuplug_log(CUPLUG_LOG_ERROR, "async: device %d has no memory pools%s", device,
-                   cuplug_options.strict ? "; allocations will fail" : "; using direct there");
+    if (!cuplug_real_has(cuMemPoolCreate))
+        return false;
+    cuplug_real.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, device);
     return supported;
 }
 
@@ -116,7 +119,7 @@ CUresult cuplug_async_of(struct cuplug_context *context, store_t **there) {
     if (store)
         return CUDA_SUCCESS;
     if (!usable(context->device))
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return refuse(context->device);
     store = take_spare();
     if (!store)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -141,7 +144,7 @@ CUresult cuplug_async_of(struct cuplug_context *context, store_t **there) {
         reach_all(store);
     }
     cuplug_capture_restore(mode);
-    return result;
+    return result == CUDA_ERROR_NOT_SUPPORTED ? refuse(context->device) : result;
 }
 
 /* No two allocations of a process have the same number, so no other memory can pass for it. */
