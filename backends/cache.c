@@ -135,7 +135,7 @@ static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request 
         return result;
     CUPLUG_COUNT(backend, context->device, driver_allocs, 1);
     CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)size);
-    if (!add_segment(cache, request, base, size, block) && cuplug_context_answered(context, cuplug_real.cuMemFree_v2(base)) == CUDA_SUCCESS) {
+    if (!add_segment(cache, request, base, size, block) && cuplug_context_answered(context, cuplug_cache_release(cache->policy, context, base, size)) == CUDA_SUCCESS) {
         CUPLUG_COUNT(backend, context->device, driver_frees, 1);
         cuplug_cache_segment_gone(cache->policy, context, size);
     }

@@ -4,11 +4,19 @@
 #include "cache.h"
 
 #include "config/options.h"
+#include "managed.h"
 #include "registry.h"
+#include "vmm.h"
 
 static CUresult device_segment(struct cuplug_context *context, size_t size, CUdeviceptr *base) {
     (void)context;
     return cuplug_real.cuMemAlloc_v2(base, size);
+}
+
+static struct cuplug_policy policy;
+
+static CUresult mapped_segment(struct cuplug_context *context, size_t size, CUdeviceptr *base) {
+    return cuplug_vmm_segment(&policy, context, size, base);
 }
 
 static size_t next_step(struct cuplug_context *context, size_t reserved, size_t least) {
@@ -25,9 +33,20 @@ static struct cuplug_policy policy = {
 };
 
 static CUresult pool_open(const char *options, void **self) {
+    enum { DEVICE, VMM, MANAGED }; /* as options.def lists them */
+
     (void)options;
+    if (cuplug_pool_options.source == VMM) {
+        policy.segment = mapped_segment;
+        policy.release = cuplug_vmm_release;
+        policy.whole = cuplug_vmm_whole;
+        policy.lost = cuplug_vmm_lost;
+        policy.joins = true;
+    }
     policy.completed_only = cuplug_pool_options.reuse != 0;
     policy.free_waits = cuplug_pool_options.wait != 0;
+    if (cuplug_pool_options.source == MANAGED)
+        cuplug_managed_source(&policy);
     *self = &policy;
     return CUDA_SUCCESS;
 }

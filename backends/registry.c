@@ -7,6 +7,7 @@
 #include "cache.h"
 #include "config/table.h"
 #include "plugin.h"
+#include "vmm.h"
 #include "shim/live.h"
 #include "shim/log.h"
 
@@ -58,6 +59,8 @@ bool cuplug_backend_share(int number, const struct cuplug_record *record) {
 void cuplug_backend_reached(int number, struct cuplug_context *context, CUdevice by) {
     if (number == CUPLUG_BACKEND_ASYNC)
         cuplug_async_reached(context, by);
+    else
+        cuplug_vmm_reached(context, by);
 }
 
 void cuplug_backend_thread_ends(struct cuplug_kept *kept) {

@@ -36,6 +36,7 @@ struct cuplug_context {
     _Atomic int fault; /* CUresult: the lasting error that a driver call in it met; 0 for none */
     _Atomic unsigned unasked; /* frees since the driver was asked something that would have shown such an error; about so many */
     _Atomic uint64_t captures; /* the newest capture when the last call that may end it began */
+    void *_Atomic vmm; /* what is mapped for it (backends/vmm.c) */
     void *_Atomic cache[CUPLUG_STATS_BACKENDS]; /* what each backend keeps for it; the backend's to set */
     struct cuplug_context *next;
 };

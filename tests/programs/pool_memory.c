@@ -1,6 +1,6 @@
 /*
  * Memory that comes from a pool of the driver's although the program asked for none: usable at once, bounded, given back, gone with its context, and
- * reached by the other device. Argument: at_once, ahead, kept, lives or peers.
+ * reached by the other device; or from pages that can be moved. Argument: at_once, ahead, kept, lives, peers, pages or busy_pages.
  */
 #include "driver.h"
 
@@ -112,14 +112,51 @@ static void peers(void) {
     CU(cuMemAlloc(&block, KIB));
 }
 
+/* Two of four blocks are freed, which are no neighbours; then as much as both is needed in one piece. `ms`: how long the device still works on them. */
+static void in_one_piece(int ms) {
+    enum { BLOCKS = 4 };
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr blocks[BLOCKS], both;
+    size_t wrong = 0;
+    for (int i = 0; i < BLOCKS; i++) {
+        CU(cuMemAlloc(&blocks[i], SIZE / 2));
+        CU(cuMemsetD8Async(blocks[i], (unsigned char)(OLD + i), SIZE / 2, stream));
+    }
+    CU(cuCtxSynchronize());
+    for (int i = 0; i < BLOCKS; i += 2) {
+        if (ms)
+            slow_fill(blocks[i], 0xee, SIZE / 2, stream, ms);
+        CU(cuMemFree(blocks[i]));
+    }
+    CU(cuMemAlloc(&both, SIZE));
+    CU(cuMemsetD8Async(both, NEW, SIZE, stream));
+    wrong += wrong_on_device(both, NEW, SIZE);
+    for (int i = 1; i < BLOCKS; i += 2)
+        wrong += wrong_on_device(blocks[i], OLD + i, SIZE / 2);
+    CU(cuMemFree(both));
+    CU(cuMemAlloc(&block, SIZE / 2)); /* where a moved one was, perhaps */
+    CU(cuMemsetD8(block, NEW, SIZE / 2));
+    wrong += wrong_on_device(block, NEW, SIZE / 2);
+    printf("wrong bytes %zu\n", wrong);
+}
+
+static void pages(void) {
+    in_one_piece(0);
+}
+
+static void busy_pages(void) {
+    in_one_piece(KERNEL_MS);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*body)(void);
-    } parts[] = {{"at_once", at_once}, {"ahead", ahead}, {"kept", kept}, {"lives", lives}, {"peers", peers}};
+    } parts[] = {{"at_once", at_once}, {"ahead", ahead}, {"kept", kept}, {"lives", lives}, {"peers", peers},
+                 {"pages", pages}, {"busy_pages", busy_pages}};
     use_primary(0);
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         if (argc == 2 && strcmp(argv[1], parts[i].name) == 0)
             return parts[i].body(), 0;
-    die("usage: pool_memory at_once|ahead|kept|lives|peers");
+    die("usage: pool_memory at_once|ahead|kept|lives|peers|pages|busy_pages");
 }

@@ -206,7 +206,7 @@ static void bad_backend_specs(void) {
         {"pool,reuse=fence", "no such backend", "direct"},
         {"Pool", "no such backend", "direct"},
         {"pool:reuse=completed,free=never", ": free=never: no such choice (fence, wait); using pool with its defaults\n", "pool"},
-        {"pool:max=1G", ": max=1G: no such option of pool (reuse, free); using pool", "pool"},
+        {"pool:max=1G", ": max=1G: no such option of pool (reuse, free, source); using pool", "pool"},
         {"pool:", ": : no such option of pool", "pool"},
         {"pool:reuse=fence,", ": : no such option of pool", "pool"},
         {"pool:reuse", ": reuse: no value (fence, completed)", "pool"},
