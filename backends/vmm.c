@@ -28,6 +28,7 @@ struct range {
 struct vmm {
     struct cuplug_lock lock;
     CUdevice device;
+    bool maps; /* if not, its pieces are allocations of cuMemAlloc, without a handle */
     struct piece *pieces;
     struct range *ranges; /* the newest is in use, the others until nothing is mapped there */
     struct vmm *next;     /* left over, or spare */
@@ -36,6 +37,7 @@ struct vmm {
 static struct cuplug_lock lists_lock; /* of the lists and the slabs; taken last */
 static struct vmm *leftovers, *spares;
 static _Atomic bool any_leftovers;
+static struct piece *unreleased; /* the driver did not take them */
 static struct cuplug_slab piece_slab = {.object_size = sizeof(struct piece)}, range_slab = {.object_size = sizeof(struct range)};
 static _Atomic uint64_t told; /* devices, a bit each, that cannot do it and were said so */
 
@@ -58,6 +60,16 @@ static struct vmm *there(struct cuplug_context *context) {
     return atomic_load_explicit(&context->vmm, memory_order_acquire);
 }
 
+static bool usable(CUdevice device) {
+    int supported = 0;
+
+    if (cuplug_real_has(cuMemAddressReserve))
+        cuplug_real.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+    if (!supported && cuplug_cache_first(&told, device))
+        cuplug_log(CUPLUG_LOG_ERROR, "%s: device %d has no virtual memory management; using source=device there", cuplug_options.backend, device);
+    return supported;
+}
+
 static struct vmm *of(struct cuplug_context *context) {
     struct vmm *vmm = there(context);
     void *none = NULL;
@@ -72,6 +84,7 @@ static struct vmm *of(struct cuplug_context *context) {
     if (!vmm && !(vmm = cuplug_pages_map(sizeof *vmm)))
         return NULL;
     vmm->device = context->device;
+    vmm->maps = usable(context->device);
     if (atomic_compare_exchange_strong(&context->vmm, &none, vmm))
         return vmm;
     cuplug_lock(&lists_lock);
@@ -79,16 +92,6 @@ static struct vmm *of(struct cuplug_context *context) {
     spares = vmm;
     cuplug_unlock(&lists_lock);
     return none;
-}
-
-static bool usable(CUdevice device) {
-    int supported = 0;
-
-    if (cuplug_real_has(cuMemAddressReserve))
-        cuplug_real.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
-    if (!supported && cuplug_cache_first(&told, device))
-        cuplug_log(CUPLUG_LOG_ERROR, "%s: device %d has no virtual memory management; using source=device there", cuplug_options.backend, device);
-    return supported;
 }
 
 /* --- addresses --- */
@@ -224,9 +227,25 @@ static CUresult map(struct vmm *vmm, struct cuplug_context *context, struct piec
     return result;
 }
 
+/* Lets go of the memory of a piece that is mapped nowhere; if the driver does not, it is asked again with the next. */
 static void discard(struct piece *piece) {
-    cuplug_real.cuMemRelease(piece->handle);
-    give(&piece_slab, piece);
+    struct piece *stuck;
+
+    cuplug_lock(&lists_lock);
+    piece->next = unreleased;
+    unreleased = NULL;
+    cuplug_unlock(&lists_lock);
+    for (stuck = piece; stuck; stuck = piece) {
+        piece = stuck->next;
+        if (cuplug_real.cuMemRelease(stuck->handle) == CUDA_SUCCESS) {
+            give(&piece_slab, stuck);
+            continue;
+        }
+        cuplug_lock(&lists_lock);
+        stuck->next = unreleased;
+        unreleased = stuck;
+        cuplug_unlock(&lists_lock);
+    }
 }
 
 static CUresult create(struct vmm *vmm, struct cuplug_context *context, size_t size, CUdeviceptr base) {
@@ -362,7 +381,7 @@ CUresult cuplug_vmm_segment(const struct cuplug_policy *policy, struct cuplug_co
     clear(context->device);
     if (!vmm)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!usable(context->device))
+    if (!vmm->maps)
         return plain_segment(vmm, size, base);
     while (!(*base = claim(vmm, size)) && result == CUDA_SUCCESS)
         result = new_range(vmm, size);

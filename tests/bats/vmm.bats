@@ -44,17 +44,6 @@ setup() {
   assert_equal "$(grep -cE '^cuMemSetAccess .*-> 0' "$LOG")" 4 # each device's own, and the other's
 }
 
-@test "idle memory goes back to the driver piece by piece when another allocation needs it (C85)" {
-  needs_sim "a device of its own"
-  # Lost otherwise: managed memory, pools and arrays of the program's own.
-  local backend
-  for backend in direct $VMM; do
-    with_shim "$backend" SIMCUDA_MEMORY=192M pool_memory.link kept
-    assert_equal "$backend: status $status: $stderr" "$backend: status 0: "
-  done
-  BACKENDS=$VMM assert_like_bare_driver out_of_memory.shared fallback
-}
-
 @test "a device without virtual memory management: source=device, with one line" {
   needs_sim "a driver without it"
   with_shim $VMM SIMCUDA_FAIL=cuDeviceGetAttribute:1-=801 pool_memory.link pages
