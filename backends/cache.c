@@ -129,7 +129,7 @@ static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request 
     bool added;
 
     cuplug_lock(&cache->lock);
-    cache->scattered |= ready_bytes(cache) >= request->size;
+    cache->scattered |= !cache->policy->whole && ready_bytes(cache) >= request->size;
     cache->given_back = 0;
     added = cache->context == request->context && cuplug_heap_add(&cache->heap, &fresh, base, size);
     cuplug_cache_thread_share(cache);
@@ -156,7 +156,7 @@ static CUresult grow_by(struct cuplug_cache *cache, const struct cuplug_request 
         return result;
     CUPLUG_COUNT(backend, context->device, driver_allocs, 1);
     CUPLUG_LEVEL(backend, context->device, reserved_bytes, (int64_t)size);
-    if (!add_segment(cache, request, base, size, block) && cuplug_context_answered(context, cuplug_real.cuMemFree_v2(base)) == CUDA_SUCCESS) {
+    if (!add_segment(cache, request, base, size, block) && cuplug_context_answered(context, cuplug_cache_release(cache->policy, context, base, size)) == CUDA_SUCCESS) {
         CUPLUG_COUNT(backend, context->device, driver_frees, 1);
         cuplug_cache_segment_gone(cache->policy, context, size);
     }
@@ -529,14 +529,16 @@ static bool still_must_wait(struct cuplug_cache *cache) {
 
 /* Where what a thread kept went to everybody, it may be too much. */
 static __attribute__((noinline)) void spilled(struct cuplug_cache *cache, struct cuplug_context *context) {
-    bool wait;
+    bool wait, untidy;
 
     cuplug_lock(&cache->lock);
     wait = must_wait(cache);
+    untidy = cuplug_cache_untidy(cache);
     cuplug_unlock(&cache->lock);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
-    cuplug_cache_tidy(cache, context);
+    if (untidy)
+        cuplug_cache_tidy(cache, context);
 }
 
 /* To everybody's. */
@@ -544,7 +546,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
                                                   const struct cuplug_release *release) {
     struct cuplug_heap_block *freed = block->cookie;
     struct cuplug_cache_stream *stream = NULL;
-    bool due = false, wait = false, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
+    bool due = false, wait = false, untidy, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
     uint64_t mark = 0;
 
     if (release->kind == CUPLUG_ASYNC && release->context != block->context)
@@ -575,6 +577,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         wait = must_wait(cache);
         due = cuplug_cache_owe(&cache->unrecorded, freed->size, wait || cuplug_cache_is(cache, CUPLUG_CACHE_TIGHT) || needed_soon(cache, freed->size));
     }
+    untidy = release->kind == CUPLUG_SYNC && !idle && cuplug_cache_untidy(cache);
     cuplug_unlock(&cache->lock);
     if (due && stream) {
         record_stream(cache, stream, mark);
@@ -590,7 +593,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_cache_stream_sweep(cache);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
-    if (release->kind == CUPLUG_SYNC && !idle)
+    if (untidy)
         cuplug_cache_tidy(cache, block->context);
 }
 

@@ -36,11 +36,19 @@ struct cuplug_policy {
     size_t (*step)(struct cuplug_context *context, size_t reserved, size_t least);
     /* Bytes that segments of the context may yet take; NULL: what the device has free. */
     size_t (*room)(struct cuplug_context *context);
+    /* The reverse, of a segment or (with `whole`) of what that said; NULL: cuMemFree, which waits for the device. */
+    CUresult (*release)(struct cuplug_context *context, CUdeviceptr base, size_t size);
+    /* What of this free memory can be given back by itself: bytes from *base on that lie together, at most so many; 0 if nothing can. NULL: a segment can, as a
+     * whole. The cache is locked. */
+    size_t (*whole)(struct cuplug_context *context, CUdeviceptr address, size_t size, size_t most, CUdeviceptr *base);
+    /* The context is gone; what was taken for it need not be. May be NULL. */
+    void (*lost)(struct cuplug_context *context);
     /* A segment went back to the driver, or away with its context. May be NULL. */
     void (*gone)(struct cuplug_context *context, size_t size);
     bool completed_only;       /* never hand out what the device only waits for */
     bool free_waits;           /* cudaFree blocks until the earlier work is done */
     bool patient;              /* rather wait on the device than grow, however little is waiting */
+    bool joins;                /* segments that lie next to each other are one */
     bool keeps;                /* one segment, reserved once and never given back */
     struct cuplug_amount keep; /* of the device: idle memory above it is given back in frees; 100 %: none is */
     uint64_t decay;            /* a segment of which nothing was live for so many seconds is given back; 0: never */
@@ -221,9 +229,21 @@ size_t cuplug_cache_idle(const struct cuplug_policy *policy, struct cuplug_conte
 bool cuplug_cache_record_all(struct cuplug_cache *cache);
 /* The same for every other context of the device; then waits for it. */
 bool cuplug_cache_record_others(const struct cuplug_policy *policy, struct cuplug_context *context);
+/* Takes idle memory that can be given back by itself, and that no work can touch any more, out of the heap: the caller's. 0 if there is none; with `most`, no
+ * more than that. Takes the lock. */
+size_t cuplug_cache_cut_out(struct cuplug_cache *cache, struct cuplug_context *context, size_t most, CUdeviceptr *base);
+/* The reverse, of what the driver did not take. Takes the lock. */
+void cuplug_cache_put_back(struct cuplug_cache *cache, struct cuplug_context *context, CUdeviceptr base, size_t size);
 /* Gives whole free segments back to the driver, which waits for the device, until they come to `enough` bytes; how many it gave. Takes the lock. */
 size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough);
-/* In a free that natively would have waited for the device, nothing locked: gives back what is too much now. Cheap if nothing is. */
+/* Is perhaps more idle than should be? The lock is held. */
+static inline bool cuplug_cache_untidy(const struct cuplug_cache *cache) {
+    size_t idle = cache->heap.reserved - cache->live_bytes;
+
+    return (cache->heap.empty || cache->policy->whole) && !cache->policy->keeps &&
+           (idle > cache->keep || cache->policy->decay || (cache->scattered && idle > cache->heap.reserved / 2));
+}
+/* Then, in a free that natively would have waited for the device, nothing locked: gives back what is too much now. */
 void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device);
@@ -271,6 +291,11 @@ static inline void cuplug_cache_lives(struct cuplug_cache *cache, const struct c
 static inline void cuplug_cache_dies(struct cuplug_cache *cache, const struct cuplug_heap_block *block) {
     cache->live_bytes -= block->size;
     cuplug_heap_dies(&cache->heap, block, cache->policy->decay ? cuplug_cache_now() : 0);
+}
+
+/* Gives a segment back to the driver, which has been taken out of the heap. */
+static inline CUresult cuplug_cache_release(const struct cuplug_policy *policy, struct cuplug_context *context, CUdeviceptr base, size_t size) {
+    return policy->release ? policy->release(context, base, size) : cuplug_real.cuMemFree_v2(base);
 }
 
 /* Tells the statistics, and the policy, that a segment is no longer there. */

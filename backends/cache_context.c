@@ -57,6 +57,7 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
     cache->keep = keep_of(policy, context->device);
     cuplug_cache_close(cache, CUPLUG_CACHE_SPARSE, cache->keep < LEAST_KEPT);
     cuplug_heap_init(&cache->heap);
+    cache->heap.joins = policy->joins;
     cuplug_cache_thread_share(cache);
     cuplug_fence_init(&cache->fence, context, NULL, policy->backend);
     cuplug_unlock(&cache->lock);
@@ -296,6 +297,8 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cuplug_fence_forget(&cache->fence);
     cuplug_unlock(&cache->lock);
     cuplug_cache_segment_gone(policy, context, reserved);
+    if (policy->lost)
+        policy->lost(context);
     put_aside(cache);
 }
 

@@ -4,6 +4,7 @@
  */
 #include "cache.h"
 
+#include "heap_tree.h"
 #include "shim/capture.h"
 #include "shim/stats.h"
 
@@ -122,8 +123,57 @@ bool cuplug_cache_record_all(struct cuplug_cache *cache) {
     return record_whole(&cache->fence, cuplug_fence_mark(&cache->fence));
 }
 
-/* The driver did not take it: it is ours still. */
-static void keep(struct cuplug_cache *cache, struct cuplug_context *context, uint64_t base, size_t size) {
+/* Is all work over that may have used this ready block? Not if the device merely waits for it; where it never was told to, all that is ready is. */
+static bool over(const struct cuplug_cache *cache, const struct cuplug_heap_block *block) {
+    return !atomic_load(&cache->fence.waited) || block->mark < atomic_load(&cache->fence.completed);
+}
+
+/* The smallest ready block that can be given back, or has a part that can. The lock is held. */
+static struct cuplug_heap_block *spare(struct cuplug_cache *cache, struct cuplug_context *context, size_t most, CUdeviceptr *base, size_t *bytes) {
+    struct cuplug_heap_block *block = cuplug_tree_from(cache->ready.root, CUPLUG_CACHE_PAGE, 0);
+
+    for (; block; block = cuplug_tree_from(cache->ready.root, block->size, block->address + 1)) {
+        *bytes = over(cache, block) ? cache->policy->whole(context, block->address, block->size, most, base) : 0;
+        if (*bytes)
+            return block;
+    }
+    return NULL;
+}
+
+size_t cuplug_cache_cut_out(struct cuplug_cache *cache, struct cuplug_context *context, size_t most, CUdeviceptr *base) {
+    struct cuplug_heap_block *block;
+    size_t bytes = 0;
+
+    cuplug_lock(&cache->lock);
+    block = cache->context == context ? spare(cache, context, most, base, &bytes) : NULL;
+    if (!block || !cuplug_heap_cut_out(&cache->heap, block, *base, bytes))
+        bytes = 0;
+    cuplug_unlock(&cache->lock);
+    return bytes;
+}
+
+/* Waits for all the work of the context, as cuMemFree does: after that nothing that is ready can be in use. */
+static void finish(struct cuplug_cache *cache) {
+    if (record_whole(&cache->fence, cuplug_fence_mark(&cache->fence)))
+        cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
+}
+
+/* The next that can go back to the driver. */
+static bool next_spare(struct cuplug_cache *cache, struct cuplug_context *context, CUdeviceptr *base, size_t *size) {
+    uint64_t address;
+    bool found;
+
+    if (cache->policy->whole)
+        return (*size = cuplug_cache_cut_out(cache, context, SIZE_MAX, base)) > 0;
+    cuplug_lock(&cache->lock);
+    found = cache->context == context && cuplug_heap_remove(&cache->heap, &cache->ready, &address, size);
+    cuplug_unlock(&cache->lock);
+    if (found)
+        *base = address;
+    return found;
+}
+
+void cuplug_cache_put_back(struct cuplug_cache *cache, struct cuplug_context *context, CUdeviceptr base, size_t size) {
     cuplug_lock(&cache->lock);
     if (cache->context == context)
         cuplug_heap_add(&cache->heap, &cache->ready, base, size);
@@ -133,24 +183,23 @@ static void keep(struct cuplug_cache *cache, struct cuplug_context *context, uin
 size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough) {
     CUstreamCaptureMode mode;
     size_t given = 0, size;
-    bool found, freed;
-    uint64_t base;
+    CUdeviceptr base;
+    bool freed;
 
     if (atomic_load(&cache->fence.byte) && !cuplug_capturing()) /* then it may be all there is to wait by */
         cuplug_fence_synchronise(&cache->fence);
+    if (cache->policy->whole && atomic_load(&cache->fence.waited))
+        finish(cache);
     while (given < enough && cuplug_context_enter(context)) {
-        cuplug_lock(&cache->lock);
-        found = cache->context == context && cuplug_heap_remove(&cache->heap, &cache->ready, &base, &size);
-        cuplug_unlock(&cache->lock);
-        if (!found) {
+        if (!next_spare(cache, context, &base, &size)) {
             cuplug_context_leave(context);
             break;
         }
         mode = cuplug_capture_relax();
-        freed = cuplug_context_answered(context, cuplug_real.cuMemFree_v2(base)) == CUDA_SUCCESS;
+        freed = cuplug_context_answered(context, cuplug_cache_release(cache->policy, context, base, size)) == CUDA_SUCCESS;
         cuplug_capture_restore(mode);
         if (!freed)
-            keep(cache, context, base, size);
+            cuplug_cache_put_back(cache, context, base, size);
         cuplug_context_leave(context);
         if (!freed)
             break;
@@ -188,7 +237,7 @@ static size_t too_much(struct cuplug_cache *cache, bool *again) {
     size_t idle = cache->heap.reserved - cache->live_bytes;
 
     *again = false;
-    if (!cache->heap.empty || cache->policy->keeps)
+    if (!cuplug_cache_untidy(cache))
         return 0;
     if (cache->weary) {
         cache->weary--;

@@ -73,10 +73,42 @@ static void discard_segment(struct cuplug_heap *heap, struct cuplug_segment *seg
     cuplug_slab_give(&heap->segments_slab, segment);
 }
 
-bool cuplug_heap_add(struct cuplug_heap *heap, struct cuplug_list *list, uint64_t base, size_t size) {
-    struct cuplug_segment *segment = cuplug_slab_take(&heap->segments_slab);
-    struct cuplug_heap_block *block = segment ? cuplug_slab_take(&heap->blocks) : NULL;
+/* Landmarks are as many as the segment has room for; the next look-up makes them anew. */
+static void forget_landmarks(struct cuplug_segment *segment) {
+    cuplug_pages_unmap(segment->landmarks, landmark_bytes(segment));
+    segment->landmarks = NULL;
+}
 
+/* The segment that ends where this one begins, made longer by it. */
+static bool join_segment(struct cuplug_heap *heap, struct cuplug_list *list, uint64_t base, size_t size) {
+    struct cuplug_segment *segment = heap->segments;
+    struct cuplug_heap_block *last, *block;
+
+    while (segment && segment->base + segment->size != base)
+        segment = segment->next;
+    block = segment ? cuplug_slab_take(&heap->blocks) : NULL;
+    if (!block)
+        return false;
+    last = cuplug_heap_find(segment, base - 1);
+    forget_landmarks(segment);
+    *block = (struct cuplug_heap_block){.address = base, .size = size, .segment = segment, .before = last};
+    last->after = block;
+    segment->size += size;
+    heap->reserved += size;
+    if (!segment->live)
+        heap->empty += size;
+    enlist(list, block);
+    return true;
+}
+
+bool cuplug_heap_add(struct cuplug_heap *heap, struct cuplug_list *list, uint64_t base, size_t size) {
+    struct cuplug_segment *segment;
+    struct cuplug_heap_block *block;
+
+    if (heap->joins && join_segment(heap, list, base, size))
+        return true;
+    segment = cuplug_slab_take(&heap->segments_slab);
+    block = segment ? cuplug_slab_take(&heap->blocks) : NULL;
     if (!block) {
         if (segment)
             cuplug_slab_give(&heap->segments_slab, segment);
@@ -204,6 +236,90 @@ bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, uint
         return true;
     }
     return false;
+}
+
+/* A block that nobody has, out of its segment, which ends there; `upper` becomes what is left behind it. */
+static void split_segment(struct cuplug_heap *heap, struct cuplug_heap_block *block, struct cuplug_segment *upper) {
+    struct cuplug_segment *lower = block->segment;
+
+    *upper = (struct cuplug_segment){
+        .base = block->address + block->size,
+        .size = (size_t)(lower->base + lower->size - block->address - block->size),
+        .first = block->after,
+        .next = heap->segments,
+    };
+    heap->segments = upper;
+    lower->size = (size_t)(block->address - lower->base);
+    block->before->after = NULL;
+    block->after->before = NULL;
+    for (struct cuplug_heap_block *each = block->after; each; each = each->after) {
+        each->segment = upper;
+        if (each->state == CUPLUG_BLOCK_LIVE)
+            upper->live += each->size;
+    }
+    lower->live -= upper->live;
+    upper->since = lower->since;
+}
+
+/* The same at an end of the segment, or all of it. */
+static void shorten_segment(struct cuplug_heap *heap, struct cuplug_heap_block *block) {
+    struct cuplug_segment **link = &heap->segments, *segment = block->segment;
+
+    if (block->before)
+        block->before->after = NULL;
+    else
+        segment->base += block->size, segment->first = block->after;
+    if (block->after)
+        block->after->before = NULL;
+    segment->size -= block->size;
+    if (segment->size)
+        return;
+    while (*link != segment)
+        link = &(*link)->next;
+    *link = segment->next;
+    discard_segment(heap, segment);
+}
+
+bool cuplug_heap_cut_out(struct cuplug_heap *heap, struct cuplug_heap_block *block, uint64_t base, size_t size) {
+    struct cuplug_segment *upper = cuplug_slab_take(&heap->segments_slab);
+    struct cuplug_list *list = block->list;
+    struct cuplug_heap_block *low = NULL, *high = NULL;
+    struct cuplug_segment *segment;
+
+    if (!upper)
+        return false;
+    cuplug_heap_withdraw(block);
+    if (base > block->address) {
+        low = block;
+        block = cut(heap, low, (size_t)(base - low->address));
+    }
+    if (block && block->size > size)
+        high = cut(heap, block, size);
+    if (!block || block->size > size) { /* no descriptor */
+        cuplug_slab_give(&heap->segments_slab, upper);
+        cuplug_heap_give(heap, list, low ? low : block);
+        if (low && block)
+            cuplug_heap_give(heap, list, block);
+        return false;
+    }
+    if (low)
+        enlist(list, low);
+    if (high)
+        enlist(list, high);
+    segment = block->segment;
+    forget_landmarks(segment);
+    heap->empty -= segment->live ? 0 : segment->size;
+    if (block->before && block->after) {
+        split_segment(heap, block, upper);
+        heap->empty += (segment->live ? 0 : segment->size) + (upper->live ? 0 : upper->size);
+    } else {
+        heap->empty += segment->live ? 0 : segment->size - size;
+        shorten_segment(heap, block);
+        cuplug_slab_give(&heap->segments_slab, upper);
+    }
+    heap->reserved -= size;
+    discard(heap, block);
+    return true;
 }
 
 struct cuplug_segment *cuplug_heap_segment_of(const struct cuplug_heap *heap, uint64_t address) {

@@ -59,6 +59,7 @@ struct cuplug_heap {
     struct cuplug_segment *segments;
     size_t reserved; /* bytes in segments */
     size_t empty;    /* … in those of which nothing is live */
+    bool joins;      /* segments that lie next to each other are one */
 };
 
 /* The owner counts the block as live, or no longer. */
@@ -97,6 +98,10 @@ void cuplug_heap_withdraw(struct cuplug_heap_block *block);
 
 /* Takes one segment that is free as a whole and lies in `list` out of the heap; false if there is none. */
 bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, uint64_t *base, size_t *size);
+
+/* Takes `size` bytes from `base` on, which lie in this free block, out of the heap; what is left around them is free as before, in a segment on each side.
+ * False without memory for the book-keeping. */
+bool cuplug_heap_cut_out(struct cuplug_heap *heap, struct cuplug_heap_block *block, uint64_t base, size_t size);
 
 /* The segment that holds `address`, NULL if none does. */
 struct cuplug_segment *cuplug_heap_segment_of(const struct cuplug_heap *heap, uint64_t address);

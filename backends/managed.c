@@ -2,6 +2,8 @@
  * managed.c: managed memory, so that a program may use more than the device has; pages move between host and device as they are touched. Host
  * code may read it too, so a block is reused only once its old work is known to be done. Owns the count of what each device took, which max= bounds.
  */
+#include "managed.h"
+
 #include "budget.h"
 #include "cache.h"
 
@@ -114,6 +116,14 @@ static size_t managed_step(struct cuplug_context *context, size_t reserved, size
     size_t step = cuplug_cache_step(reserved);
 
     return step > least && step <= managed_room(context) / 8 ? step : least;
+}
+
+void cuplug_managed_source(struct cuplug_policy *source) {
+    source->segment = managed_segment;
+    source->step = managed_step;
+    source->room = managed_room;
+    source->gone = managed_gone;
+    source->completed_only = true;
 }
 
 static struct cuplug_policy policy = {

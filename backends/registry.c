@@ -3,9 +3,11 @@
  */
 #include "registry.h"
 
+#include "async.h"
 #include "cache.h"
 #include "config/table.h"
 #include "plugin.h"
+#include "vmm.h"
 #include "shim/live.h"
 #include "shim/log.h"
 #include "shim/stats.h"
@@ -17,6 +19,7 @@ static const struct cuplug_backend_ops *const backends[CUPLUG_BACKEND_COUNT] = {
     [CUPLUG_BACKEND_POOL] = &cuplug_backend_pool,
     [CUPLUG_BACKEND_ARENA] = &cuplug_backend_arena,
     [CUPLUG_BACKEND_MANAGED] = &cuplug_backend_managed,
+    [CUPLUG_BACKEND_ASYNC] = &cuplug_backend_async,
     [CUPLUG_BACKEND_PLUGIN] = &cuplug_backend_plugin,
 };
 
@@ -38,6 +41,8 @@ static bool caches(int number) {
 bool cuplug_backend_locate(int number, CUdeviceptr pointer, CUdeviceptr *base) {
     if (caches(number))
         return cuplug_cache_find(selves[number], pointer, base);
+    if (number == CUPLUG_BACKEND_ASYNC)
+        return cuplug_async_find(pointer, base);
     return number == CUPLUG_BACKEND_PLUGIN && cuplug_plugin_find(selves[number], pointer, base);
 }
 
@@ -73,6 +78,13 @@ void cuplug_backend_gauges(int number, CUdevice device, struct cuplug_stats *sta
 
 bool cuplug_backend_share(int number, const struct cuplug_record *record) {
     return !caches(number) || cuplug_cache_share(selves[number], record->context, record->cookie);
+}
+
+void cuplug_backend_reached(int number, struct cuplug_context *context, CUdevice by) {
+    if (number == CUPLUG_BACKEND_ASYNC)
+        cuplug_async_reached(context, by);
+    else
+        cuplug_vmm_reached(context, by);
 }
 
 void cuplug_backend_thread_ends(struct cuplug_kept *kept) {

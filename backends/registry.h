@@ -8,9 +8,10 @@
 
 #include <stdbool.h>
 
-enum cuplug_backend_number { CUPLUG_BACKEND_DIRECT, CUPLUG_BACKEND_POOL, CUPLUG_BACKEND_ARENA, CUPLUG_BACKEND_MANAGED, CUPLUG_BACKEND_PLUGIN, CUPLUG_BACKEND_COUNT };
+enum cuplug_backend_number { CUPLUG_BACKEND_DIRECT, CUPLUG_BACKEND_POOL, CUPLUG_BACKEND_ARENA, CUPLUG_BACKEND_MANAGED, CUPLUG_BACKEND_ASYNC, CUPLUG_BACKEND_PLUGIN, CUPLUG_BACKEND_COUNT };
 
-extern const struct cuplug_backend_ops cuplug_backend_direct, cuplug_backend_pool, cuplug_backend_arena, cuplug_backend_managed, cuplug_backend_plugin;
+extern const struct cuplug_backend_ops cuplug_backend_direct, cuplug_backend_pool, cuplug_backend_arena, cuplug_backend_managed, cuplug_backend_async,
+    cuplug_backend_plugin;
 
 /* The backend of that number, NULL past the last. */
 const struct cuplug_backend_ops *cuplug_backend(int number);
@@ -41,6 +42,9 @@ void cuplug_backend_gauges(int number, CUdevice device, struct cuplug_stats *sta
  * that process may not have closed it. False if its context ended. A plugin hears nothing of it. */
 struct cuplug_record;
 bool cuplug_backend_share(int number, const struct cuplug_record *record);
+
+/* Another device has access to the memory of this context from now on (cuCtxEnablePeerAccess), which the driver gives to cudaMalloc's memory only. */
+void cuplug_backend_reached(int number, struct cuplug_context *context, CUdevice by);
 
 /* The whole of the common allocation, and of the common free: of a small block that the calling thread keeps, or may keep, with its record in the table and its
  * place in the statistics. False, or NULL: the long way. The free returns the block's context. */

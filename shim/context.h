@@ -32,7 +32,9 @@ struct cuplug_context {
     _Atomic int ending; /* program's calls under way that may end it: no new blocks, no driver call of ours in it */
     _Atomic int fault; /* CUresult: the lasting error that a driver call in it met; 0 for none */
     void *_Atomic cache[CUPLUG_STATS_BACKENDS]; /* what each backend keeps for it; the backend's to set */
+    void *_Atomic vmm; /* what is mapped for it (backends/vmm.c) */
     struct cuplug_context *next;
+    _Atomic uint64_t peers; /* devices, a bit each, that the program gave access to its memory */
     _Atomic int inside __attribute__((aligned(64))); /* driver calls of ours in it that are under way */
     _Atomic int retained; /* references to a primary context that were seen taken */
     _Atomic int attached; /* references that the program took with cuCtxAttach */

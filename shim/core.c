@@ -93,7 +93,7 @@ static void raise_to(_Atomic size_t *high, size_t now) {
 static void count_ordered(int backend, int kind, CUdevice device, int64_t size) {
     size_t now;
 
-    if (backend != CUPLUG_BACKEND_PLUGIN || kind != CUPLUG_ASYNC || !known(device))
+    if ((backend != CUPLUG_BACKEND_PLUGIN && backend != CUPLUG_BACKEND_ASYNC) || kind != CUPLUG_ASYNC || !known(device))
         return;
     now = atomic_fetch_add_explicit(&ordered[device].now, (size_t)size, memory_order_relaxed) + (size_t)size;
     if (size > 0)
@@ -312,8 +312,11 @@ enum cuplug_whose cuplug_core_find(CUdeviceptr pointer, CUdeviceptr *base, struc
 /* What the driver would say of a pointer that is not an allocation. */
 static CUresult refusal(void) {
     struct cuplug_context *context = cuplug_context_current();
+    CUdevice device;
 
-    return context && cuplug_context_fault(context) ? cuplug_context_fault(context) : CUDA_ERROR_INVALID_VALUE;
+    if (context && cuplug_context_fault(context))
+        return cuplug_context_fault(context);
+    return cuplug_real.cuCtxGetDevice(&device) == CUDA_ERROR_CONTEXT_IS_DESTROYED ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_VALUE;
 }
 
 static __attribute__((noinline)) enum cuplug_freed free_the_long_way(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
@@ -437,6 +440,13 @@ bool cuplug_core_retry(CUresult result, CUdevice device, size_t size) {
 
     return result == CUDA_ERROR_OUT_OF_MEMORY && !cuplug_exiting() && cuplug_real.cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS &&
            size <= total && cuplug_core_trim(device) > 0;
+}
+
+void cuplug_core_reached(struct cuplug_context *context, CUdevice by) {
+    if (by < 0 || by >= 64)
+        return;
+    atomic_fetch_or(&context->peers, (uint64_t)1 << by);
+    cuplug_backend_reached(chosen, context, by);
 }
 
 void cuplug_core_context_shared(struct cuplug_context *context) {

@@ -97,6 +97,9 @@ struct cuplug_usage {
 bool cuplug_core_pool_usage(CUdevice device, struct cuplug_usage *usage);
 void cuplug_core_pool_forget_high(CUdevice device, bool used);
 
+/* The program gave a device access to the memory of this context, what is allocated later included. It stays with it: nobody relies on a fault. */
+void cuplug_core_reached(struct cuplug_context *context, CUdevice by);
+
 /* From context.c. */
 void cuplug_core_context_shared(struct cuplug_context *context);
 void cuplug_core_context_lost(struct cuplug_context *context);

@@ -174,6 +174,20 @@ CUresult cuplug_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     return reset_primary(on, cuplug_real.cuDevicePrimaryCtxReset_v2, dev);
 }
 
+CUresult cuplug_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+    bool on = cuplug_on();
+    CUresult result = cuplug_real.cuCtxEnablePeerAccess(peerContext, Flags);
+    struct cuplug_context *here, *there;
+
+    if (!on || (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED))
+        return result;
+    here = cuplug_context_current();
+    there = cuplug_context_find(peerContext);
+    if (here && there)
+        cuplug_core_reached(there, here->device);
+    return result;
+}
+
 /* Before the driver's call: after it the handle may name another stream. */
 static void stream_dies(CUstream stream) {
     if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD || !cuplug_on())

@@ -73,13 +73,17 @@ static void describe(void *data, CUpointer_attribute attribute, CUdeviceptr base
         if (record->kind == CUPLUG_ASYNC || cuplug_options.ipc)
             *(unsigned int *)data = 0;
         break;
-    case CU_POINTER_ATTRIBUTE_CONTEXT: /* a pool's memory is the device's (measured) */
+    case CU_POINTER_ATTRIBUTE_CONTEXT: /* a pool's memory is the device's (measured), the rest the context's */
         if (record->kind == CUPLUG_ASYNC)
             *(CUcontext *)data = NULL;
+        else if (record->backend != CUPLUG_BACKEND_PLUGIN) /* whatever a backend of ours took it from */
+            *(CUcontext *)data = record->context->handle;
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: /* and to the program it comes from the default pool: driver_pools.c */
         if (record->kind == CUPLUG_ASYNC)
             *(CUmemoryPool *)data = default_pool((CUdevice)record->device);
+        else if (record->backend != CUPLUG_BACKEND_PLUGIN)
+            *(CUmemoryPool *)data = NULL;
         break;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* for a network card's driver; they mark the memory (measured) */
         cuplug_others_seen();

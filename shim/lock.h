@@ -2,8 +2,9 @@
  * lock.h: a four-byte lock on a futex. All zero is unlocked, so it needs no constructor and a forked child can reset it by assignment.
  *
  * Lock order (take only downwards; none is ever held across a driver call, a plugin call or a call of the loader):
- *   init > real > call sites > context list > captures > spare pools > what a thread keeps (magazine) > pool of a context, plugin > plugin's put-off
- *   frees > shard of the live table; last: the statistics, the list of threads, what only hands out objects
+ *   init > real > call sites > context list > captures > spare pools, async's leftovers > what a thread keeps (magazine) > pool of a
+ *   context, plugin > plugin's put-off frees, what is mapped for a context > what is left of ended ones > shard of the live table; last:
+ *   the statistics, the list of threads, what only hands out objects
  */
 #ifndef CUPLUG_LOCK_H
 #define CUPLUG_LOCK_H

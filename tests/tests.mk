@@ -38,7 +38,7 @@ runtime_programs := runtime_kinds exits ipc free_waits_for_kernel recycled_block
 driver_programs  := reset_beside limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life foreign_streams foreign_ends no_context \
   free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool null_arguments failures faulted \
   fault_elsewhere memory_short ipc_corners plugin_moments capture_full \
-  collective thread_handles stream_chain streams_gone hit_pairs footprints
+  pool_memory collective thread_handles stream_chain streams_gone hit_pairs footprints
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens
 linked_programs  := forwarding_main next_lookup next_alone
 reaches          := link link-ptds dlsym dlsym-ptds getproc1 getproc1-ptds getproc2 getproc2-ptds deep1 deep2 entrypoint entrypoint-version

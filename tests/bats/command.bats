@@ -75,7 +75,7 @@ compile() {
     [ ! -e "$touch" ]
   done
   cuplug run -b pol true
-  assert_equal "$stderr" "cuplug: CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed, or the path of a .so)"
+  assert_equal "$stderr" "cuplug: CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed, async, or the path of a .so)"
   SETTINGS=(CUPLUG_REPORT=junk)
   cuplug run true
   assert_equal "$status" 125

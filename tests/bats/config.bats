@@ -202,7 +202,7 @@ sys.exit(os.system("echo \"[$LD_PRELOAD]\"") >> 8)' "$DRIVER_PATH"
   # Lost otherwise: the certainty that a run had the memory it was meant to have.
   with_shim unset CUPLUG_STRICT=1 CUPLUG_BACKEND=pol "${PROGRAM[@]}"
   assert_failure
-  assert_equal "$(head -n 1 <<<"$stderr")" "cuplug: CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed, or the path of a .so); allocations will fail"
+  assert_equal "$(head -n 1 <<<"$stderr")" "cuplug: CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed, async, or the path of a .so); allocations will fail"
   with_shim pool CUPLUG_STRICT=1 "${PROGRAM[@]}"
   assert_equal "$status $stderr" "0 "
 }

@@ -62,7 +62,7 @@ load helpers/load
 @test "memory freed in the order of another context's streams, which end while something captures" {
   # Lost otherwise: all the device's memory, a block at a time.
   needs_sim "memory of a given size"
-  local BACKENDS="direct pool arena:size=100% managed:max=320M"
+  local BACKENDS="direct pool arena:size=100% managed:max=320M async"
   local said="freed on a stream that is destroyed, each in a capture: failed 0
 freed in a thread that ends, each in a capture: failed 0
 freed on a stream that is destroyed, all in one capture: failed 0

@@ -58,7 +58,7 @@ END
       refute_output --partial "replay wrong"
     done
   done
-  local BACKENDS="direct pool arena:size=100% managed"
+  local BACKENDS="direct pool arena:size=100% managed async"
   for variant in retry async earlier exhaust; do
     assert_like_bare_driver SIMCUDA_DRIVER="$1" SIMCUDA_MEMORY=256M out_of_memory.shared $variant
   done

@@ -4,13 +4,13 @@ load helpers/load
 
 @test "pointers that nobody tracked are freed by the driver, or refused with its code (C24)" {
   # Lost otherwise: the memory (leaked) and the program's error handling (codes that CUDA does not have).
-  local BACKENDS="direct pool arena managed:max=512M"
+  local BACKENDS="direct pool arena managed:max=512M async"
   assert_like_bare_driver CUPLUG_DEEPBIND=ignore SIMCUDA_MEMORY=512M free_unknown.link "$PROGRAMS/bypass.so"
 }
 
 @test "frees with another device current go to the memory's device (C28)" {
   # Lost otherwise: figures per device that drift, blocks in the wrong device's pool, or in none.
-  local backend settings=(SIMCUDA_DEVICES=2 SIMCUDA_MEMORY=96M) BACKENDS="direct pool arena managed:max=96M"
+  local backend settings=(SIMCUDA_DEVICES=2 SIMCUDA_MEMORY=96M) BACKENDS="direct pool arena managed:max=96M async"
   assert_like_bare_driver "${settings[@]}" two_devices.shared
   assert_line "blocks on the wrong device: 0"
   for backend in $BACKENDS; do

@@ -41,10 +41,10 @@ load helpers/load
   done
 }
 
-@test "managed memory, memory of a library's pool and CUPLUG_IPC=refuse: no handle, one line (C72, C73)" {
+@test "managed memory, memory of a pool (ours or a library's) and CUPLUG_IPC=refuse: no handle, one line (C72, C73)" {
   # Lost otherwise: the reason why a transfer is slow.
   local backend
-  for backend in managed "$ALLOCATORS/pooled.so"; do
+  for backend in managed async "$ALLOCATORS/pooled.so"; do
     with_shim "$backend" ipc.shared
     assert_success
     assert_output "handle: cudaErrorInvalidValue"

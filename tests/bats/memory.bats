@@ -3,7 +3,7 @@
 load helpers/load
 
 short_of_memory() {
-  local BACKENDS="direct pool arena:size=100% managed"
+  local BACKENDS="direct pool arena:size=100% managed async"
   needs_sim "a card cannot be filled on a machine shared with others"
   assert_like_bare_driver SIMCUDA_MEMORY=256M "$@"
 }
@@ -58,7 +58,7 @@ short_of_memory() {
 
 @test "memory of other kinds gets what a cache holds idle" {
   # Lost otherwise: NCCL, JAX, expandable segments: out of memory on a device that is nearly empty.
-  local BACKENDS="direct pool managed:max=4G"
+  local BACKENDS="direct pool pool:source=vmm managed:max=4G async"
   needs_sim "a card cannot be filled on a machine shared with others"
   assert_says "cuMemCreate: 0
 array: 0
@@ -92,7 +92,7 @@ the capture's end: 0" SIMCUDA_MEMORY=1G idle_memory.link capturing
 @test "an allocation that needs what was freed does not wait for a kernel launched since" {
   # Lost otherwise: the program, which hangs: a kernel waits for a launch that waits for it.
   needs_sim "memory of a given size"
-  local BACKENDS="direct pool managed arena:size=100%"
+  local BACKENDS="direct pool pool:source=vmm managed arena:size=100% async"
   assert_says "allocation: 0
 waited for the kernel: no" SIMCUDA_MEMORY=36M memory_short.link records
   assert_says "allocation: 0
@@ -101,20 +101,20 @@ waited for the kernel: no" SIMCUDA_MEMORY=40M memory_short.link stream
 
 @test "memory freed in one context is there for another of the device" {
   needs_sim "memory of a given size"
-  local BACKENDS="direct pool managed $ALLOCATORS/example.so $ALLOCATORS/plain.so" # an arena is one context's
+  local BACKENDS="direct pool pool:source=vmm managed async $ALLOCATORS/example.so $ALLOCATORS/plain.so" # an arena is one context's
   assert_says "allocation: 0" SIMCUDA_MEMORY=100M memory_short.link context
 }
 
 @test "so it is where nobody recorded the last of its frees" {
   # Lost otherwise: the program, out of memory on a device that has nothing to do.
   needs_sim "memory of a given size"
-  local BACKENDS="direct pool managed:max=1G $ALLOCATORS/example.so $ALLOCATORS/plain.so"
+  local BACKENDS="direct pool pool:source=vmm managed:max=1G async $ALLOCATORS/example.so $ALLOCATORS/plain.so"
   assert_says "allocation: 0" SIMCUDA_MEMORY=1G memory_short.link pieces
 }
 
 @test "one trim gives back all that is idle" {
   # Lost otherwise: other processes' memory, for who asks once.
-  local BACKENDS="direct pool managed $ALLOCATORS/plain.so"
+  local BACKENDS="direct pool pool:source=vmm managed async $ALLOCATORS/plain.so"
   assert_says "left: 0" memory_short.link trimmed
 }
 

@@ -25,7 +25,7 @@ freed in stream order, used by the second stream: wrong bytes 0"
 
 @test "the same where memory is short, so that what is freed has to go on (C52)" {
   needs_sim "memory of a given size"
-  local BACKENDS="direct pool arena:size=100% managed:max=64M $ALLOCATORS/example.so $ALLOCATORS/plain.so"
+  local BACKENDS="direct pool arena:size=100% managed:max=64M async $ALLOCATORS/example.so $ALLOCATORS/plain.so"
   assert_says "$CHAIN" SIMCUDA_MEMORY=64M stream_chain.link equal
 }
 

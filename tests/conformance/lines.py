@@ -17,7 +17,7 @@ DIFFERENCES = HERE / "differences"
 # What is compared: the bare driver and each backend, as CUPLUG_BACKEND has it. What follows a colon bounds it and changes no rule.
 BARE = None
 SPECS = {BARE: None, "direct": "direct", "pool": "pool", "arena": "arena:size=1G", "managed": "managed:max=1G",
-         "plugin": "{programs}/allocators/example.so"}
+         "async": "async", "vmm": "pool:source=vmm", "plugin": "{programs}/allocators/example.so"}
 MOST_DIFFERENCES = 20
 SHOWN = 40
 

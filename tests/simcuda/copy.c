@@ -25,6 +25,8 @@ static enum side side_of(uintptr_t address, size_t extent) {
     alloc = sim_find(address);
     if (!alloc)
         return any_device(address) ? BAD : PAGEABLE;
+    if (alloc->kind == SIM_VMM) /* mappings that lie next to each other are one piece of memory */
+        return sim_vmm_accessible(address, extent) ? DEVICE : BAD;
     if (alloc->kind == SIM_HOST)
         return address + extent <= alloc->base + alloc->size ? PINNED : PAGEABLE;
     return address + extent <= alloc->base + alloc->size ? DEVICE : BAD;

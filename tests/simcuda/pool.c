@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct sim_pool {
-    bool live;
+    bool live, destroyed; /* destroyed: what is in use goes once it is freed */
     int device;
     struct sim_alloc cached; /* list head, last freed first */
     cuuint64_t threshold, reserved, used, reserved_high, used_high;
@@ -149,7 +149,14 @@ void sim_pool_trim(struct sim_pool *pool, size_t keep) {
     }
 }
 
+static void trim_destroyed(void) {
+    for (struct sim_pool *pool = pools; pool; pool = pool->next)
+        if (pool->live && pool->destroyed)
+            sim_pool_trim(pool, 0);
+}
+
 void sim_pool_synchronised(int device) {
+    trim_destroyed();
     for (struct sim_pool *pool = pools; pool; pool = pool->next)
         if (pool->live && pool->device == device && pool->reserved > pool->threshold)
             sim_pool_trim(pool, pool->threshold);
@@ -172,8 +179,8 @@ void sim_pools_end_ctx(int device) {
         sim_pool_trim(pool, 0);
         if (pool == d->default_pool)
             pool->threshold = 0;
-        else if (pool != d->graph_pool)
-            pool->live = false;
+        else if (pool != d->graph_pool && pool->reserved == 0)
+            pool->live = false; /* not measured; but what is in it stays, as in the default one */
     }
     d->current_pool = d->default_pool;
 }
@@ -205,6 +212,7 @@ CUresult sim_cuMemPoolDestroy(CUmemoryPool handle) {
     struct sim_device *device = &sim.device[pool->device];
     if (device->current_pool == pool)
         device->current_pool = device->default_pool;
+    pool->destroyed = true;
     sim_pool_trim(pool, 0);
     if (pool->reserved == 0)
         pool->live = false; /* one with live memory stays until nobody can tell */
@@ -224,6 +232,7 @@ CUresult sim_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     sim_lock();
     struct sim_pool *pool;
     CUresult r = checked(handle, &pool);
+    trim_destroyed();
     if (r == CUDA_SUCCESS)
         sim_pool_trim(pool, keep);
     return sim_unlock_return(r);

@@ -84,7 +84,7 @@ static CUresult attribute_of(void *data, CUpointer_attribute attribute, struct s
         *(unsigned long long *)data = 0;
         break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *(unsigned *)data = alloc->kind == SIM_DEVICE;
+        *(unsigned *)data = alloc->kind == SIM_DEVICE || alloc->rdma;
         break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;

@@ -47,6 +47,7 @@ struct sim_alloc {
     bool exported;   /* another process may have it open: what it reads there stays after the free */
     unsigned access;     /* VMM mapping: bit per device */
     void *physical;      /* VMM mapping: of what */
+    bool rdma;           /* VMM mapping: made so that network cards reach it */
     int graphs;          /* graph memory: how many graphs have a node for it */
     struct sim_op *idle; /* pool memory: done when the free has been reached */
     unsigned long long idle_stream;

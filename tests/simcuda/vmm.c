@@ -178,6 +178,7 @@ CUresult sim_cuMemMap(CUdeviceptr base, size_t size, size_t offset, CUmemGeneric
     struct sim_alloc *map = sim_range_add(base, size, SIM_VMM);
     map->device = p->device;
     map->physical = p;
+    map->rdma = p->prop.allocFlags.gpuDirectRDMACapable;
     p->mappings++;
     return sim_unlock_return(CUDA_SUCCESS);
 }

@@ -81,10 +81,10 @@ static void context_begin(struct thread *t) {
     count(&tally.contexts, 1);
 }
 
-/* Does its stream-ordered memory end with a context? The driver's belongs to the device's pool, and so does what a pair of
+/* Does its stream-ordered memory end with a context? The driver's belongs to a pool, which is the device's, and so does what a pair of
  * functions is not asked for. */
 static bool all_ends(void) {
-    return soak.backend && strcmp(soak.backend, "direct") != 0 && strcmp(soak.backend, "plugin") != 0;
+    return soak.backend && strcmp(soak.backend, "direct") != 0 && strcmp(soak.backend, "plugin") != 0 && strcmp(soak.backend, "async") != 0;
 }
 
 static void lose(struct thread *t, struct block *block) {

@@ -157,9 +157,52 @@ static void only_neighbours_of_one_list_merge(void) {
     CHECK(cuplug_heap_take(&heap, &ready, 2 * GRAIN, GRAIN));
 }
 
+/* Four segments that lie next to each other are one; the middle of it goes, then its ends, and what was cut away is in nobody's way. */
+static void joined_segments_can_be_cut_apart(void) {
+    struct cuplug_list ready = {0};
+    struct cuplug_heap heap = {.joins = true};
+    struct cuplug_heap_block *all, *low, *high;
+
+    cuplug_heap_init(&heap);
+    for (int i = 0; i < 4; i++) { /* as the cache does it */
+        struct cuplug_list fresh = {0};
+        struct cuplug_heap_block *new;
+
+        CHECK(cuplug_heap_add(&heap, &fresh, base + (uint64_t)i * SEGMENT, SEGMENT));
+        new = fresh.root;
+        cuplug_heap_withdraw(new);
+        cuplug_heap_give(&heap, &ready, new);
+    }
+    CHECK(heap.segments && !heap.segments->next && heap.reserved == 4 * (size_t)SEGMENT);
+    all = cuplug_heap_take(&heap, &ready, 4 * (size_t)SEGMENT, GRAIN);
+    CHECK(all && all->address == base);
+    CHECK(cuplug_heap_find(heap.segments, base + SEGMENT) == all);
+    if (!all)
+        return;
+    cuplug_heap_give(&heap, &ready, all);
+    CHECK(cuplug_heap_cut_out(&heap, ready.root, base + SEGMENT, SEGMENT));
+    CHECK(heap.reserved == 3 * (size_t)SEGMENT && !cuplug_heap_segment_of(&heap, base + SEGMENT));
+    low = cuplug_heap_take(&heap, &ready, SEGMENT, GRAIN);
+    high = cuplug_heap_take(&heap, &ready, 2 * (size_t)SEGMENT, GRAIN);
+    CHECK(low && low->address == base && high && high->address == base + 2 * (uint64_t)SEGMENT);
+    if (!low || !high)
+        return;
+    CHECK(low->segment == cuplug_heap_segment_of(&heap, base) && cuplug_heap_find(low->segment, base + SEGMENT - 1) == low);
+    CHECK(high->segment == cuplug_heap_segment_of(&heap, base + 3 * (uint64_t)SEGMENT) && high->segment != low->segment);
+    CHECK(!low->after && !high->before);
+    cuplug_heap_give(&heap, &ready, high);
+    CHECK(cuplug_heap_cut_out(&heap, high, base + 2 * (uint64_t)SEGMENT, SEGMENT));
+    CHECK(!cuplug_heap_segment_of(&heap, base + 2 * (uint64_t)SEGMENT) && cuplug_heap_segment_of(&heap, base + 3 * (uint64_t)SEGMENT));
+    cuplug_heap_give(&heap, &ready, low);
+    CHECK(cuplug_heap_cut_out(&heap, low, base, SEGMENT));
+    CHECK(cuplug_heap_cut_out(&heap, ready.root, base + 3 * (uint64_t)SEGMENT, SEGMENT));
+    CHECK(!heap.segments && !ready.root && !heap.reserved);
+}
+
 int main(void) {
     RUN(random_operations_keep_every_byte_in_one_place);
     RUN(exact_fits_and_the_last_byte_are_usable);
     RUN(only_neighbours_of_one_list_merge);
+    RUN(joined_segments_can_be_cut_apart);
     return 0;
 }

@@ -205,12 +205,12 @@ static void bad_backend_specs(void) {
     static const struct {
         const char *spec, *message, *backend;
     } table[] = {
-        {"pol", "CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed, or the path of a .so); using direct\n", "direct"},
-        {"", "CUPLUG_BACKEND=: empty (direct, pool, arena, managed, or the path of a .so); using direct\n", "direct"},
+        {"pol", "CUPLUG_BACKEND=pol: no such backend (direct, pool, arena, managed, async, or the path of a .so); using direct\n", "direct"},
+        {"", "CUPLUG_BACKEND=: empty (direct, pool, arena, managed, async, or the path of a .so); using direct\n", "direct"},
         {"pool,reuse=fence", "no such backend", "direct"},
         {"Pool", "no such backend", "direct"},
         {"pool:reuse=completed,free=never", ": free=never: no such choice (fence, wait); using pool with its defaults\n", "pool"},
-        {"pool:most=1G", ": most=1G: no such option of pool (reuse, free, max, keep, decay, slack); using pool", "pool"},
+        {"pool:most=1G", ": most=1G: no such option of pool (reuse, free, max, keep, decay, slack, source); using pool", "pool"},
         {"pool:", ": : no such option of pool", "pool"},
         {"pool:reuse=fence,", ": : no such option of pool", "pool"},
         {"pool:reuse", ": reuse: no value (fence, completed)", "pool"},
@@ -242,7 +242,7 @@ static void long_values_keep_the_message(void) {
 static void checking_and_strict(void) {
     setenv("CUPLUG_BACKEND", "pol", 1);
     *said = 0;
-    CHECK(!cuplug_options_check() && says("(direct, pool, arena, managed, or the path of a .so)\n"));
+    CHECK(!cuplug_options_check() && says("(direct, pool, arena, managed, async, or the path of a .so)\n"));
     setenv("CUPLUG_STRICT", "1", 1);
     read_options();
     CHECK(lines == 1 && !cuplug_options_valid() && says("; allocations will fail\n"));
@@ -361,7 +361,7 @@ static void bad_configuration_files(void) {
         const char *text, *message;
     } table[] = {
         {"\nreport = maybe\n", ":2: report = maybe: not a boolean (1, 0, yes, no, on, off, true, false); using 0\n"},
-        {"backend = pol", ":1: backend = pol: no such backend (direct, pool, arena, managed, or the path of a .so); using direct\n"},
+        {"backend = pol", ":1: backend = pol: no such backend (direct, pool, arena, managed, async, or the path of a .so); using direct\n"},
         {"backend = pool:reuse=x", ": reuse=x: no such choice (fence, completed); using pool with its defaults\n"},
         {"report\n", ":1: report: no `=` (lines are: name = value); ignored\n"},
         {"repport = 1\n", ":1: repport = 1: no such option (did you mean report?); ignored\n"},

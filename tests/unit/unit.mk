@@ -9,7 +9,7 @@ $(BUILD)/unit/options_test: tests/unit/options_test.c tests/unit/unit.h $(patsub
 $(BUILD)/unit/fence_test: tests/unit/fence_test.c tests/unit/quiet_shim.h tests/unit/unit.h $(BUILD)/obj/shim/fence.o $(BUILD)/obj/shim/debug.o
 $(BUILD)/unit/capture_test: tests/unit/capture_test.c tests/unit/unit.h $(BUILD)/obj/shim/capture.o $(BUILD)/obj/shim/pages.o
 $(BUILD)/unit/plugin_index_test: tests/unit/plugin_index_test.c tests/unit/unit.h $(BUILD)/obj/backends/plugin_index.o
-cache_parts := $(patsubst %,backends/%.o,pool arena managed budget cache cache_context cache_reclaim cache_share cache_stream cache_thread heap heap_tree) \
+cache_parts := $(patsubst %,backends/%.o,pool arena managed budget vmm cache cache_context cache_reclaim cache_share cache_stream cache_thread heap heap_tree) \
   $(patsubst %,shim/%.o,fence debug live pages)
 $(BUILD)/unit/cache_test: tests/unit/cache_test.c tests/unit/quiet_shim.h tests/unit/unit.h $(cache_parts:%=$(BUILD)/obj/%)
 $(BUILD)/unit/fence_test $(BUILD)/unit/capture_test $(BUILD)/unit/cache_test $(BUILD)/unit/plugin_index_test: CPPFLAGS += -D__CUDA_API_VERSION_INTERNAL
