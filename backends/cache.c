@@ -544,7 +544,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
                                                   const struct cuplug_release *release) {
     struct cuplug_heap_block *freed = block->cookie;
     struct cuplug_cache_stream *stream = NULL;
-    bool due = false, wait = false, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
+    bool due = false, wait = false, untidy, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
     uint64_t mark = 0;
 
     if (release->kind == CUPLUG_ASYNC && release->context != block->context)
@@ -575,6 +575,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         wait = must_wait(cache);
         due = cuplug_cache_owe(&cache->unrecorded, freed->size, wait || cache->tight || needed_soon(cache, freed->size));
     }
+    untidy = cuplug_cache_untidy(cache);
     cuplug_unlock(&cache->lock);
     if (due && stream) {
         record_stream(cache, stream, mark);
@@ -590,7 +591,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_cache_stream_sweep(cache);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
-    if (release->kind == CUPLUG_SYNC && !idle)
+    if (untidy && release->kind == CUPLUG_SYNC && !idle)
         cuplug_cache_tidy(cache, block->context);
 }
 

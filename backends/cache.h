@@ -206,6 +206,10 @@ bool cuplug_cache_record_all(struct cuplug_cache *cache);
 bool cuplug_cache_record_others(const struct cuplug_policy *policy, struct cuplug_context *context);
 /* Gives whole free segments back to the driver, which waits for the device, until they come to `enough` bytes; how many it gave. Takes the lock. */
 size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough);
+/* May something be too much? The lock is held. */
+static inline bool cuplug_cache_untidy(const struct cuplug_cache *cache) {
+    return cache->heap.empty && (cache->scattered || cache->policy->decay || cache->heap.reserved - cache->live_bytes > cache->keep);
+}
 /* In a free that natively would have waited for the device, nothing locked: gives back what is too much now. Cheap if nothing is. */
 void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */
