@@ -129,7 +129,7 @@ static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request 
     bool added;
 
     cuplug_lock(&cache->lock);
-    cache->scattered |= !cache->policy->whole && ready_bytes(cache) >= request->size;
+    cache->scattered += !cache->policy->whole && ready_bytes(cache) >= request->size;
     cache->given_back = 0;
     added = cache->context == request->context && cuplug_heap_add(&cache->heap, &fresh, base, size);
     cuplug_cache_thread_share(cache);

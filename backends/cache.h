@@ -106,7 +106,7 @@ struct cuplug_cache {
     struct cuplug_debt unrecorded; /* waiting and not covered by a record */
     size_t live_bytes;
     size_t keep;       /* policy->keep in bytes */
-    bool scattered;    /* it grew although as much was idle, only not in one piece */
+    unsigned scattered; /* how many times it grew although as much was idle, only not in one piece */
     size_t given_back; /* … so that so much went back, to be taken again as one */
     unsigned weary;    /* frees that do not try to give back, as the last one that did could not */
     time_t looked;     /* when segments were last looked through for old ones */
@@ -236,12 +236,15 @@ size_t cuplug_cache_cut_out(struct cuplug_cache *cache, struct cuplug_context *c
 void cuplug_cache_put_back(struct cuplug_cache *cache, struct cuplug_context *context, CUdeviceptr base, size_t size);
 /* Gives whole free segments back to the driver, which waits for the device, until they come to `enough` bytes; how many it gave. Takes the lock. */
 size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough);
+/* So many times, as to give back and take again costs a wait for the device: then that is rarer than growing, which costs as much. */
+enum { CUPLUG_CACHE_SCATTERED = 2 };
+
 /* Is perhaps more idle than should be? The lock is held. */
 static inline bool cuplug_cache_untidy(const struct cuplug_cache *cache) {
     size_t idle = cache->heap.reserved - cache->live_bytes;
 
     return (cache->heap.empty || cache->policy->whole) && !cache->policy->keeps &&
-           (idle > cache->keep || cache->policy->decay || (cache->scattered && idle > cache->heap.reserved / 2));
+           (idle > cache->keep || cache->policy->decay || (cache->scattered >= CUPLUG_CACHE_SCATTERED && idle > cache->heap.reserved / 2));
 }
 /* Then, in a free that natively would have waited for the device, nothing locked: gives back what is too much now. */
 void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *context);

@@ -282,7 +282,7 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cache->waiting = cache->kept[0] = cache->kept[1] = (struct cuplug_queue){0};
     cuplug_cache_forgive(&cache->unrecorded);
     cache->live_bytes = cache->given_back = 0;
-    cache->scattered = false;
+    cache->scattered = 0;
     cache->weary = 0;
     for (int why = CUPLUG_CACHE_KEEPING; why < CUPLUG_CACHE_WANTED; why *= 2)
         cuplug_cache_close(cache, why, false);

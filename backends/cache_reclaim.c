@@ -232,7 +232,7 @@ static size_t old(struct cuplug_cache *cache) {
 }
 
 /* How much should go back now, for which of these reasons: more is idle than is to be kept; or it is old; or it is in pieces, and more than half of all is idle:
- * then it is taken again in one piece once it is needed, which happens once for each time that it turned out to be scattered. The lock is held. */
+ * then it is taken again in one piece once it is needed, which happens once for a few times that it turned out to be scattered. The lock is held. */
 static size_t too_much(struct cuplug_cache *cache, bool *again) {
     size_t idle = cache->heap.reserved - cache->live_bytes;
 
@@ -245,7 +245,7 @@ static size_t too_much(struct cuplug_cache *cache, bool *again) {
     }
     if (idle > cache->keep)
         return idle - cache->keep;
-    *again = cache->scattered && idle > cache->heap.reserved / 2;
+    *again = cache->scattered >= CUPLUG_CACHE_SCATTERED && idle > cache->heap.reserved / 2;
     return *again ? SIZE_MAX : old(cache);
 }
 
@@ -277,7 +277,7 @@ void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *contex
     if (given)
         cache->weary = 0;
     if (again) {
-        cache->scattered = false;
+        cache->scattered = 0;
         cache->given_back += given;
     }
     cuplug_cache_thread_share(cache);
