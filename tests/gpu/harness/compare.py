@@ -19,6 +19,7 @@ NATIVE = "native"
 # memory stays far below the card's.
 SPECS = {"direct": "direct", "pool": "pool", "arena": "arena:size=8G", "managed": "managed:max=2G"}
 BACKENDS = tuple(SPECS)
+SPECS |= {"async": "async", "vmm": "pool:source=vmm"}
 # Allocator libraries: the example plugin, the smallest pair of functions, and RMM's (see tests/gpu/prepare).
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SPECS |= {name: str(ROOT / path) for name, path in {

@@ -149,7 +149,7 @@ def correctness(section):
         Case("cudaFree waits for kernels (C49)", program("free_waits_for_kernel"), expected=WAITS),
         Case("allocation beside a persistent kernel", program("persistent_kernel"), expected=FINISHED),
         Case("20,000 blocks over 8 streams", program("recycled_blocks", "20000", "10000"), expected=RECYCLED,
-             runs=(NATIVE, "direct", "managed")),
+             runs=(NATIVE, "direct", "managed", "async", "vmm")),
         Case("130,000 blocks over 8 streams", program("recycled_blocks", "130000", "100000"), expected=RECYCLED, runs=("arena",)),
         Case("1,100,000 blocks over 8 streams", program("recycled_blocks", "1100000", "1000000"), expected=RECYCLED, runs=("pool",)),
     ))
