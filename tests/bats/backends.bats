@@ -268,7 +268,7 @@ nodes: 1, wrong bytes: 0" limits.link capture
 @test "CUPLUG_STRICT=1: after a refused option nothing is handed out, whatever is asked for" {
   # Lost otherwise: the certainty that a run had the memory it was meant to have.
   local kind backend first
-  for backend in pol pool:max=1G; do
+  for backend in pol pool:most=1G; do
     for kind in malloc async pitch 3d managed from_pool; do
       with_shim "$backend" CUPLUG_STRICT=1 runtime_kinds.shared "$kind"
       assert_failure
