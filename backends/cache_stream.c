@@ -154,6 +154,16 @@ static struct cuplug_cache_stream *to_follow(struct cuplug_cache *cache, const s
     return found;
 }
 
+/* Has the program left its device's pool free to make one stream wait for another? */
+static bool may_depend(CUdevice device) {
+    CUmemoryPool pool;
+    int may = 1;
+
+    if (cuplug_real.cuDeviceGetDefaultMemPool(&pool, device) == CUDA_SUCCESS)
+        cuplug_real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &may);
+    return may;
+}
+
 /* The driver's own pools order streams so, too, if not before they are out of memory (cudaMemPoolReuseAllowInternalDependencies). What the other stream had
  * when the block was freed is all that is waited for, but for the work of it until the next record. */
 struct cuplug_heap_block *cuplug_cache_stream_follow(struct cuplug_cache *cache, const struct cuplug_request *request) {
@@ -172,7 +182,9 @@ struct cuplug_heap_block *cuplug_cache_stream_follow(struct cuplug_cache *cache,
     number = stream->follower == request->stream_id && stream->followed > mark ? stream->followed : 0;
     stream->pins++;
     cuplug_unlock(&cache->lock);
-    if (!number)
+    if (!may_depend(request->context->device))
+        number = 0;
+    else if (!number)
         number = cuplug_fence_order(&stream->fence, mark, request->stream);
     cuplug_lock(&cache->lock);
     stream->pins--;

@@ -32,6 +32,16 @@ bounded() {
   bounded 256 steps pool managed pool:reuse=completed
 }
 
+@test "no stream waits for another where the program has forbidden its pool just that" {
+  # Lost otherwise: the program, whose streams wait for each other the other way round.
+  with_shim pool CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" footprints.link across
+  check_stats "totals.waits>=1"
+  rm "$BATS_TEST_TMPDIR"/stats.*
+  with_shim pool CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" footprints.link across independent
+  assert_output --partial done
+  check_stats totals.waits=0
+}
+
 @test "so do streams that live for one piece of work" {
   bounded 32 short pool managed pool:reuse=completed
 }

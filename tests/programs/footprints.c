@@ -2,6 +2,7 @@
  * Patterns that must not make memory grow without end: each keeps at most a few MiB live and goes on for many times that. The argument names one; "ahead",
  * "handoff", "across", "steps", "short", "sawtooth", "growing", "phases". The host never waits in between, unless the pattern says so.
  * Prints what is live at most, in MiB, and "done"; what was reserved is for the statistics to say.
+ * "independent" behind it: the default pool may not make one stream wait for another.
  * "idle": 64 blocks of a MiB, all freed; "some": the same, but for one of them; "again": after more than a second, a block more.
  */
 #include "driver.h"
@@ -192,6 +193,12 @@ static void idle(const char *what) {
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     CUcontext context = use_primary(0);
+    if (argc > 2 && strcmp(argv[2], "independent") == 0) { /* no stream is to wait for another on the pool's account */
+        CUmemoryPool pool;
+        int no = 0;
+        CU(cuDeviceGetDefaultMemPool(&pool, 0));
+        CU(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no));
+    }
     if (strcmp(what, "ahead") == 0)
         ahead();
     else if (strcmp(what, "handoff") == 0)
