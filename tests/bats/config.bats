@@ -55,6 +55,7 @@ learn_the_bare_drivers_answer() {
 
 @test "a bad value in the environment: one line, then the program as before (every option, every fault)" {
   needs_sim "hundreds of runs that no GPU is needed for"
+  [[ $SANITIZER != *libtsan* ]] || skip "options are read by one thread"
   # Lost otherwise: hours, in search of why a misspelt setting does nothing; or the program.
   local name type standard values value tried=0
   learn_the_bare_drivers_answer
@@ -76,6 +77,7 @@ learn_the_bare_drivers_answer() {
 
 @test "a bad value in the configuration file: one line with file and line (every option, every fault)" {
   needs_sim "hundreds of runs that no GPU is needed for"
+  [[ $SANITIZER != *libtsan* ]] || skip "options are read by one thread"
   local name type standard values value key file=$BATS_TEST_TMPDIR/options tried=0
   learn_the_bare_drivers_answer
   while IFS='|' read -r name type standard values; do

@@ -4,6 +4,7 @@ load helpers/load
 
 setup() {
   FAILURES="direct pool pool:source=vmm arena:size=64M managed:force=1 async $ALLOCATORS/example.so $ALLOCATORS/example.so:keep=1 $ALLOCATORS/passing.so"
+  [[ $SANITIZER != *libtsan* ]] || FAILURES="pool async" # one thread makes the failures, so the others are for other builds
 }
 
 @test "whatever driver call fails, the program has memory that works or an error, and nothing is left behind (C27)" {
