@@ -17,8 +17,8 @@ static const size_t least_bound = 32 * MIB;  /* … and that no free waits for, 
 static const size_t most_step = 64 * MIB;    /* the most that a segment takes more than is needed now */
 static const size_t least_paged = 16 * MIB;  /* blocks that start a page: what is cut off before them is lost to large ones */
 
-static size_t part(size_t reserved, unsigned divisor, size_t least) {
-    return reserved / divisor > least ? reserved / divisor : least;
+static size_t at_least(size_t least, size_t bytes) {
+    return bytes > least ? bytes : least;
 }
 
 /* So little may be waiting that growing is better than a device wait. The standard is 3% of what there is (measured with the traces: an eighth costs
@@ -26,7 +26,7 @@ static size_t part(size_t reserved, unsigned divisor, size_t least) {
 static size_t slack(const struct cuplug_cache *cache) {
     struct cuplug_amount wanted = cache->policy->slack;
 
-    return wanted.percent ? part(cache->heap.reserved / 100 * wanted.value, 1, least_slack) : wanted.value;
+    return wanted.percent ? at_least(least_slack, cache->heap.reserved / 100 * wanted.value) : wanted.value;
 }
 
 /* Can no device wait bring waiting memory back? */
@@ -510,7 +510,7 @@ static bool owe_in_stream(struct cuplug_cache *cache, struct cuplug_cache_stream
 
 /* Where no device wait will bring the memory back, the free waits in the end, as it always did natively. */
 static bool must_wait(const struct cuplug_cache *cache) {
-    return cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * part(cache->heap.reserved, 8, least_bound));
+    return cache->policy->free_waits || (completed_only(cache) && cache->waiting.bytes > 2 * at_least(least_bound, cache->heap.reserved / 8));
 }
 
 /* Nobody asked about what is waiting while allocations had enough that is ready: most of it may be done. */

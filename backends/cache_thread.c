@@ -527,11 +527,14 @@ no:
     return NULL;
 }
 
-/* Calls `visit` for each magazine of the cache, its lock held. */
-static void each(struct cuplug_cache *cache, void (*visit)(struct cuplug_magazine *magazine, void *arg), void *arg) {
+/* Calls `visit` for each magazine of the cache, its lock held; with `soon`, but for those that stay locked for long. */
+static void each(struct cuplug_cache *cache, bool soon, void (*visit)(struct cuplug_magazine *magazine, void *arg), void *arg) {
     for (struct cuplug_kept *kept = cuplug_kept_first(); kept; kept = kept->next)
         for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next) {
-            cuplug_brief_lock(&magazine->lock);
+            if (!soon)
+                cuplug_brief_lock(&magazine->lock);
+            else if (!cuplug_brief_lock_soon(&magazine->lock))
+                continue;
             if (magazine->cache == cache)
                 visit(magazine, arg);
             cuplug_brief_unlock(&magazine->lock);
@@ -547,7 +550,7 @@ static void collect(struct cuplug_magazine *magazine, void *unused) {
 }
 
 void cuplug_cache_thread_collect(struct cuplug_cache *cache) {
-    each(cache, collect, NULL);
+    each(cache, false, collect, NULL);
 }
 
 static void add_bytes(struct cuplug_magazine *magazine, void *arg) {
@@ -557,21 +560,14 @@ static void add_bytes(struct cuplug_magazine *magazine, void *arg) {
 size_t cuplug_cache_thread_bytes(struct cuplug_cache *cache) {
     size_t bytes = 0;
 
-    each(cache, add_bytes, &bytes);
+    each(cache, false, add_bytes, &bytes);
     return bytes;
 }
 
 size_t cuplug_cache_thread_bytes_soon(struct cuplug_cache *cache) {
     size_t bytes = 0;
 
-    for (struct cuplug_kept *kept = cuplug_kept_first(); kept; kept = kept->next)
-        for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next) {
-            if (!cuplug_brief_lock_soon(&magazine->lock))
-                continue;
-            if (magazine->cache == cache)
-                bytes += magazine->bytes;
-            cuplug_brief_unlock(&magazine->lock);
-        }
+    each(cache, true, add_bytes, &bytes);
     return bytes;
 }
 
