@@ -222,12 +222,11 @@ static size_t try_harder(struct cuplug_context *context, int effort) {
 }
 
 static size_t idle(store_t *store, struct cuplug_context *context) {
-    size_t bytes, held, used;
+    size_t bytes, held, used = atomic_load_explicit(&store->used, memory_order_relaxed);
 
     if (!cuplug_context_enter(context))
         return 0;
-    held = cuplug_async_figure(store, false);
-    used = cuplug_async_figure(store, true);
+    held = cuplug_async_reserved(store);
     cuplug_context_leave(context);
     cuplug_lock(&store->lock);
     bytes = store->waiting;
@@ -408,12 +407,12 @@ static size_t give_back(store_t *store, struct cuplug_context *context) {
         cuplug_async_clear(context->device);
         cuplug_context_pop();
     }
-    before = cuplug_async_figure(store, false);
+    before = cuplug_async_reserved(store);
     cuplug_async_unwatch(store);
     cuplug_real.cuStreamSynchronize(store->stream);
     cuplug_real.cuMemPoolTrimTo(store->plain, 0);
     cuplug_real.cuMemPoolTrimTo(store->ordered, 0);
-    after = cuplug_async_figure(store, false);
+    after = cuplug_async_reserved(store);
     cuplug_async_count(store, true);
     cuplug_capture_restore(mode);
     cuplug_context_leave(context);

@@ -29,7 +29,7 @@ struct cuplug_async {
     struct cuplug_plugin_block *oldest, *newest; /* freed by cudaFree, their old work perhaps not over, by mark */
     size_t waiting;                              /* their bytes */
     struct cuplug_debt unrecorded;
-    _Atomic size_t used, reserved; /* for the statistics: bytes given out; in the pools when they were last asked */
+    _Atomic size_t used, reserved; /* bytes given out; in the pools when they were last asked */
     _Atomic unsigned asked;        /* allocations since */
     bool clearing;                 /* left over: a thread gives it back */
     struct cuplug_async *next;     /* left over, or spare */
@@ -59,8 +59,9 @@ bool cuplug_async_left(CUdeviceptr pointer);
 /* Lets another device, which has access to the context's memory, have it to the plain pool as well. */
 void cuplug_async_reach(struct cuplug_async *store, CUdevice by);
 
-/* Bytes that the pools hold from the driver (used: that are allocated). Legal in a capture; may be asked at any time while the context is there. */
-size_t cuplug_async_figure(const struct cuplug_async *store, bool used);
+/* Bytes that the pools hold from the driver. Legal in a capture; may be asked at any time while the context is there. (What of it is used the driver does not
+ * know: it goes on counting what cuMemFree freed, measured.) */
+size_t cuplug_async_reserved(const struct cuplug_async *store);
 /* Tells the statistics what the pools hold, now and then or (always) now. */
 void cuplug_async_count(struct cuplug_async *store, bool always);
 

@@ -185,17 +185,16 @@ void cuplug_async_reach(store_t *store, CUdevice by) {
     cuplug_real.cuMemPoolSetAccess(store->plain, &access, 1);
 }
 
-static size_t figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
+static size_t reserved(CUmemoryPool pool) {
     cuuint64_t value = 0;
 
-    cuplug_real.cuMemPoolGetAttribute(pool, attribute, &value);
+    cuplug_real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value);
     return value;
 }
 
-size_t cuplug_async_figure(const store_t *store, bool used) {
-    CUmemPool_attribute attribute = used ? CU_MEMPOOL_ATTR_USED_MEM_CURRENT : CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+size_t cuplug_async_reserved(const store_t *store) {
     CUstreamCaptureMode mode = cuplug_capture_relax();
-    size_t bytes = figure(store->plain, attribute) + figure(store->ordered, attribute);
+    size_t bytes = reserved(store->plain) + reserved(store->ordered);
 
     cuplug_capture_restore(mode);
     return bytes;
@@ -209,7 +208,7 @@ void cuplug_async_count(store_t *store, bool always) {
         atomic_fetch_add_explicit(&store->asked, 1, memory_order_relaxed) < ALLOCATIONS)
         return;
     atomic_store_explicit(&store->asked, 0, memory_order_relaxed);
-    now = cuplug_async_figure(store, false);
+    now = cuplug_async_reserved(store);
     before = atomic_exchange_explicit(&store->reserved, now, memory_order_relaxed);
     CUPLUG_LEVEL(CUPLUG_BACKEND_ASYNC, store->device, reserved_bytes, (int64_t)now - (int64_t)before);
 }

@@ -372,8 +372,7 @@ static void clear(CUdevice device);
 
 CUresult cuplug_vmm_segment(const struct cuplug_policy *policy, struct cuplug_context *context, size_t size, CUdeviceptr *base) {
     struct vmm *vmm = of(context);
-    CUdevice device;
-    CUresult result = cuplug_real.cuCtxGetDevice(&device); /* physical memory does not ask for a context; cudaMalloc does */
+    CUresult result = cuplug_context_check(); /* physical memory does not ask for a context; cudaMalloc does */
     size_t moved;
 
     if (result != CUDA_SUCCESS)

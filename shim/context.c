@@ -216,6 +216,12 @@ void cuplug_context_pop(void) {
     cuplug_real.cuCtxPopCurrent_v2(&popped);
 }
 
+CUresult cuplug_context_check(void) {
+    size_t free, total;
+
+    return cuplug_real.cuMemGetInfo_v2(&free, &total);
+}
+
 /* Those of which cuda.h says that any further work will return the same error, and those that the device's hardware or the MPS server makes of it. */
 static bool lasts(CUresult result) {
     switch (result) {

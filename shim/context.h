@@ -106,6 +106,10 @@ static inline bool cuplug_context_gone(const struct cuplug_context *context) {
 /* Is it there, once the calls that may be ending it are over? */
 bool cuplug_context_settled(const struct cuplug_context *context);
 
+/* What the driver says of the current context: an error if every call in it fails, because it has ended, say. (cuCtxGetDevice succeeds in one that has
+ * ended, measured.) Legal in a capture. */
+CUresult cuplug_context_check(void);
+
 /* What the driver answered to a call in this context (NULL is allowed), returned as it is. After a kernel's fault every call fails with the same
  * error until the context ends; such an answer is kept, so that an allocation which needs no driver call does not hide it for good. */
 CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result);

@@ -312,11 +312,10 @@ enum cuplug_whose cuplug_core_find(CUdeviceptr pointer, CUdeviceptr *base, struc
 /* What the driver would say of a pointer that is not an allocation. */
 static CUresult refusal(void) {
     struct cuplug_context *context = cuplug_context_current();
-    CUdevice device;
 
     if (context && cuplug_context_fault(context))
         return cuplug_context_fault(context);
-    return cuplug_real.cuCtxGetDevice(&device) == CUDA_ERROR_CONTEXT_IS_DESTROYED ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_VALUE;
+    return cuplug_context_check() == CUDA_ERROR_CONTEXT_IS_DESTROYED ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_VALUE;
 }
 
 static __attribute__((noinline)) enum cuplug_freed free_the_long_way(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {

@@ -250,8 +250,13 @@ static void after_reset(const struct old *old) {
     size_t a, b;
     CUdeviceptr d = (CUdeviceptr)KEPT;
     struct cudaPointerAttributes attributes;
+    CUdevice device = 7;
+    begin("cuCtxGetDevice before the runtime is asked");
+    CUresult error = cuCtxGetDevice(&device);
+    say("%s %d", cu(error), device);
+    end();
     begin("cuMemAlloc before the runtime is asked");
-    CUresult error = cuMemAlloc(&d, 64);
+    error = cuMemAlloc(&d, 64);
     say("%s %s", cu(error), pointer((void *)d));
     end();
     line("cuMemFree of old memory", "%s", cu(cuMemFree((CUdeviceptr)old->other)));

@@ -379,7 +379,9 @@ void group_own_pools(void) {
     NEED(cudaMemPoolCreate(&pool, &properties));
     NEED(cudaMallocFromPoolAsync(&p, MIB, pool, stream));
     begin("cudaFree of a pool's block, then the pool's end");
+    NEED(cudaStreamSynchronize(stream));
     say_rt(cudaFree(p));
+    say("used: %s", yes_no(number(pool, USED) >= MIB));
     say_rt(cudaMemPoolDestroy(pool));
     end();
     properties.location.id = 99;

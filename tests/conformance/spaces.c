@@ -174,6 +174,9 @@ void group_virtual_memory(void) {
     line("cuMemGetAccess before it is set", "%s", cu(cuMemGetAccess(&flags, &access.location, at)));
     line("access before it is set", "%llu", flags);
     line("cuMemSetAccess", "%s", cu(cuMemSetAccess(at, 2 * granule, &access, 1)));
+    unsigned yes = 1;
+    line("set sync memops", "%s", cu(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at)));
+    line("set an attribute that is read only", "%s", cu(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_IS_MANAGED, at)));
     line("cuMemGetAccess", "%s", cu(cuMemGetAccess(&flags, &access.location, at)));
     line("access", "%llu", flags);
     line("memset", "%s", cu(cuMemsetD8(at, 0x6e, 2 * granule)));

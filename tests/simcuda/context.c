@@ -136,8 +136,10 @@ CUresult sim_cuCtxGetDevice_v2(CUdevice *device, CUcontext handle) {
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
-    struct sim_ctx *ctx;
+    struct sim_ctx *ctx = NULL;
     CUresult r = sim_ctx_resolve(handle, &ctx);
+    if (r == CUDA_ERROR_CONTEXT_IS_DESTROYED && !handle && ctx) /* the current one may have ended */
+        r = CUDA_SUCCESS;
     if (r == CUDA_SUCCESS)
         *device = ctx->device;
     return sim_unlock_return(r);

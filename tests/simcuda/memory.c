@@ -40,7 +40,10 @@ void sim_alloc_end(struct sim_alloc *alloc) {
     } else if (alloc->kind == SIM_GRAPH && alloc->graphs > 0) {
         alloc->freeing = true; /* the address stays the graphs' */
     } else if (alloc->kind == SIM_POOL || alloc->kind == SIM_GRAPH) {
+        bool of_pool = alloc->kind == SIM_POOL;
         sim_pool_free(alloc, NULL, NULL);
+        if (of_pool)
+            sim_pool_keep_used(alloc);
     } else {
         if (!alloc->registered)
             munmap((void *)alloc->base, alloc->span);

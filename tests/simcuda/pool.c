@@ -134,6 +134,10 @@ void sim_pool_free(struct sim_alloc *a, struct sim_stream *stream, struct sim_op
     pool->cached.next = a;
 }
 
+void sim_pool_keep_used(const struct sim_alloc *a) {
+    a->pool->used += a->size;
+}
+
 static void release(struct sim_alloc *a) {
     uncache(a);
     a->pool->reserved -= a->span;

@@ -169,13 +169,15 @@ CUresult sim_cuPointerGetAttributes(unsigned count, CUpointer_attribute *attribu
 }
 
 CUresult sim_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address) {
-    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+    if (!value)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     struct sim_ctx *ctx;
     CUresult r = sim_current(&ctx) == CUDA_SUCCESS ? sim_capture_guard(ctx) : CUDA_SUCCESS;
     struct sim_alloc *alloc = sim_find(address);
-    if (r == CUDA_SUCCESS && !alloc)
+    if (r == CUDA_SUCCESS && alloc && alloc->kind == SIM_VMM)
+        r = CUDA_ERROR_NOT_SUPPORTED; /* whatever is asked */
+    if (r == CUDA_SUCCESS && (!alloc || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS))
         r = CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS)
         alloc->sync_memops = *(const unsigned *)value != 0;

@@ -323,6 +323,7 @@ void sim_pools_setup(struct sim_device *device);
 struct sim_pool *sim_pool_check(CUmemoryPool handle);
 struct sim_alloc *sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_stream *stream, struct sim_op **after);
 void sim_pool_free(struct sim_alloc *alloc, struct sim_stream *stream, struct sim_op *op);
+void sim_pool_keep_used(const struct sim_alloc *alloc); /* it was not freed in stream order: the pool goes on counting it as used (measured) */
 void sim_pool_trim(struct sim_pool *pool, size_t keep);
 void sim_pool_synchronised(int device);
 size_t sim_pool_reclaim(int device); /* gives idle memory back when the device has none left */
