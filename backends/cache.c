@@ -34,9 +34,14 @@ static bool completed_only(const struct cuplug_cache *cache) {
     return cache->policy->completed_only || cuplug_context_shared();
 }
 
-/* The class of what a thread may have itself for the request: small, synchronous, of no special alignment; else -1. */
+/* The class that a block for the request has if a thread may keep it: small, of no special alignment; else -1. */
 static int class_of(const struct cuplug_request *request) {
-    return request->kind == CUPLUG_SYNC && request->alignment <= CUPLUG_CACHE_GRAIN ? cuplug_cache_class(request->size) : -1;
+    return request->alignment <= CUPLUG_CACHE_GRAIN ? cuplug_cache_class(request->size) : -1;
+}
+
+/* … that the thread may look for among what it keeps for any stream. (In the order of a stream, cuplug_backend_take_in_order has looked.) */
+static int plain_class_of(const struct cuplug_request *request) {
+    return request->kind == CUPLUG_SYNC ? class_of(request) : -1;
 }
 
 /* Is an arena nearly full? The next allocation may then need just the bytes that are freed now, and must find a record that it can wait for. The lock
@@ -68,18 +73,6 @@ static struct cuplug_heap_block *take(struct cuplug_cache *cache, const struct c
     return block;
 }
 
-/* Counts an allocation that was taken, as the program asked for it. The lock is held. */
-static void count_ordered(struct cuplug_cache *cache, const struct cuplug_request *request) {
-    struct cuplug_ordered *ordered = &cache->ordered;
-
-    if (request->kind != CUPLUG_ASYNC || cache->context != request->context)
-        return;
-    ordered->any = true;
-    ordered->now += request->size;
-    if (ordered->now > ordered->high)
-        ordered->high = ordered->now;
-}
-
 /* The same after moving over what the fences have passed. *crowded: so much is still waiting that a device wait beats new memory. */
 static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, const struct cuplug_request *request, bool *crowded) {
     struct cuplug_heap_block *block;
@@ -90,8 +83,8 @@ static struct cuplug_heap_block *drain_and_take(struct cuplug_cache *cache, cons
     block = take(cache, request);
     *crowded = cache->waiting.bytes > (cache->policy->patient ? 0 : slack(cache));
     cuplug_unlock(&cache->lock);
-    if (!block && class_of(request) >= 0)
-        block = cuplug_cache_thread_take(cache, request->context, class_of(request), false, &address);
+    if (!block && plain_class_of(request) >= 0)
+        block = cuplug_cache_thread_take(cache, request->context, plain_class_of(request), false, &address);
     return block;
 }
 
@@ -377,12 +370,13 @@ static void hand_out(struct cuplug_cache *cache, const struct cuplug_request *re
     taken->class = (signed char)class_of(request);
     block->pointer = taken->address;
     block->cookie = taken;
-    count_ordered(cache, request);
+    if (request->kind == CUPLUG_ASYNC)
+        cuplug_cache_ordered_more(cache, request->size);
 }
 
 /* From what is everybody's and ready: as `wanted`, for the request; with more for the thread to keep. */
 static bool take_along(struct cuplug_cache *cache, const struct cuplug_request *request, const struct cuplug_request *wanted, struct cuplug_block *block) {
-    int class = class_of(request);
+    int class = plain_class_of(request);
     struct cuplug_queue stock = {0};
     struct cuplug_heap_block *taken, *more;
     size_t many;
@@ -432,7 +426,7 @@ static CUresult take_or_search(struct cuplug_cache *cache, const struct cuplug_r
 
 CUresult cuplug_cache_alloc(void *self, const struct cuplug_request *request, struct cuplug_block *block) {
     struct cuplug_cache *cache = cuplug_cache_of(self, request->context);
-    int class = class_of(request);
+    int class = plain_class_of(request);
 
     if (!cache || request->size > SIZE_MAX / 2)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -541,6 +535,11 @@ static __attribute__((noinline)) void spilled(struct cuplug_cache *cache, struct
         cuplug_cache_tidy(cache, context);
 }
 
+static inline void sweep_if_due(struct cuplug_cache *cache) {
+    if (atomic_load_explicit(&cache->sweeping, memory_order_relaxed))
+        cuplug_cache_stream_sweep(cache);
+}
+
 /* To everybody's. */
 static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, const struct cuplug_block *block,
                                                   const struct cuplug_release *release) {
@@ -558,7 +557,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
     }
     cuplug_cache_dies(cache, freed);
     if (block->kind == CUPLUG_ASYNC)
-        cache->ordered.now -= block->size;
+        cuplug_cache_ordered_less(cache, block->size);
     cuplug_cache_release_kept(cache, false);
     if (freed->shared) {
         cuplug_cache_keep(cache, freed);
@@ -589,12 +588,19 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
     }
     if (release->kind == CUPLUG_SYNC && !idle)
         cuplug_fence_allow(&cache->fence);
-    else if (atomic_load_explicit(&cache->sweeping, memory_order_relaxed))
-        cuplug_cache_stream_sweep(cache);
+    else
+        sweep_if_due(cache);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
     if (untidy)
         cuplug_cache_tidy(cache, block->context);
+}
+
+/* May the thread keep it? What cudaFree frees, of cudaMalloc's, and what is freed in the order of a stream of the memory's context, of stream-ordered memory. */
+static bool keepable(const struct cuplug_cache *cache, const struct cuplug_block *block, const struct cuplug_release *release) {
+    if (release->kind != block->kind)
+        return false;
+    return release->kind == CUPLUG_SYNC ? !cache->policy->free_waits : release->context == block->context;
 }
 
 CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const struct cuplug_release *release) {
@@ -603,9 +609,12 @@ CUresult cuplug_cache_free(void *self, const struct cuplug_block *block, const s
 
     if (!cache)
         return CUDA_SUCCESS;
-    if (release->kind != CUPLUG_SYNC || block->kind != CUPLUG_SYNC || cache->policy->free_waits ||
-        !cuplug_cache_thread_give(cache, block, &more)) {
+    if (!keepable(cache, block, release) || !cuplug_cache_thread_give(cache, block, release, &more)) {
         free_to_all(cache, block, release);
+        return CUDA_SUCCESS;
+    }
+    if (release->kind == CUPLUG_ASYNC) {
+        sweep_if_due(cache);
         return CUDA_SUCCESS;
     }
     cuplug_fence_allow(&cache->fence);

@@ -6,7 +6,7 @@
  * takes, in this order, the stream's own; a ready one; one that turns out to be done; new memory while little is waiting; one that the device is
  * told to wait for; new memory.
  *
- * Files: cache.c (allocation and free), cache_thread.c (what threads keep for themselves), cache_stream.c (stream-ordered blocks), cache_reclaim.c
+ * Files: cache.c (allocation and free), cache_fast.c (the common ones), cache_thread.c (what threads keep for themselves), cache_stream.c (stream-ordered blocks), cache_reclaim.c
  * (asking, waiting, giving back), cache_share.c (blocks that other processes may use), cache_context.c (what concerns contexts as a whole).
  */
 #ifndef CUPLUG_CACHE_H
@@ -93,11 +93,14 @@ struct cuplug_cache {
     const struct cuplug_policy *policy;
     struct cuplug_context *context;
     struct cuplug_cache *next; /* while unused */
-    size_t magazines; /* threads that keep blocks */
+    size_t magazines; /* what threads keep blocks in */
     _Atomic size_t share __attribute__((aligned(64))); /* how much each may */
     _Atomic unsigned closed;   /* enum cuplug_cache_closed: 0, and they may */
     _Atomic unsigned most_unrecorded; /* how many blocks of it without a record */
     struct cuplug_fence fence;
+    struct {
+        _Atomic size_t now, high;
+    } ordered __attribute__((aligned(64))); /* bytes of stream-ordered allocations, as the program asked */
     struct cuplug_heap heap;
     struct cuplug_list ready;    /* free for any new work of the context */
     struct cuplug_queue kept[2]; /* freed, but perhaps still another process's: for long enough, or since `kept_since` */
@@ -110,7 +113,7 @@ struct cuplug_cache {
     size_t given_back; /* … so that so much went back, to be taken again as one */
     unsigned weary;    /* frees that do not try to give back, as the last one that did could not */
     time_t looked;     /* when segments were last looked through for old ones */
-    struct cuplug_ordered ordered; /* as the program asked */
+    bool ordered_forgotten; /* there were stream-ordered allocations, though the most of them was forgotten */
     _Atomic bool reserving; /* policy->keeps: a thread asks the driver for the one segment */
     struct cuplug_cache_stream *streams, *unused_streams;
     struct cuplug_slab stream_slab;
@@ -127,6 +130,19 @@ static inline bool cuplug_cache_is(const struct cuplug_cache *cache, enum cuplug
 static inline void cuplug_cache_close(struct cuplug_cache *cache, enum cuplug_cache_closed why, bool closed) {
     if (cuplug_cache_is(cache, why) != closed)
         atomic_fetch_xor(&cache->closed, why);
+}
+
+/* A stream-ordered allocation comes, or goes. Before the context can end: under the cache's lock, or a magazine's. */
+static inline void cuplug_cache_ordered_more(struct cuplug_cache *cache, size_t bytes) {
+    size_t now = atomic_fetch_add_explicit(&cache->ordered.now, bytes, memory_order_relaxed) + bytes;
+    size_t high = atomic_load_explicit(&cache->ordered.high, memory_order_relaxed);
+
+    while (now > high && !atomic_compare_exchange_weak_explicit(&cache->ordered.high, &high, now, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+static inline void cuplug_cache_ordered_less(struct cuplug_cache *cache, size_t bytes) {
+    atomic_fetch_sub_explicit(&cache->ordered.now, bytes, memory_order_relaxed);
 }
 
 /* Backend operations; `self` is the policy. */
@@ -162,6 +178,10 @@ static inline struct cuplug_cache *cuplug_cache_there(const struct cuplug_policy
 
 /* The object of this context's stream, if it exists: two contexts' default streams have the same id. The lock is held. */
 struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, const struct cuplug_context *context, uint64_t id);
+/* The same for a release's stream, made if need be and pinned; NULL without memory. Takes the lock. */
+struct cuplug_cache_stream *cuplug_cache_stream_pin(struct cuplug_cache *cache, struct cuplug_context *context, const struct cuplug_release *release);
+/* Puts a live block, which has the marks of its free, where the stream gets it again. The lock is held. */
+void cuplug_cache_stream_list(struct cuplug_cache *cache, struct cuplug_cache_stream *stream, struct cuplug_heap_block *block);
 /* Frees a live block in the order of a stream; NULL without memory to describe the stream. The lock is held. */
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
                                                      const struct cuplug_release *release);
@@ -196,7 +216,9 @@ struct cuplug_heap_block *cuplug_cache_thread_take(struct cuplug_cache *cache, s
 struct cuplug_magazine *cuplug_cache_thread_open(struct cuplug_cache *cache, struct cuplug_context *context, int class, size_t *many);
 void cuplug_cache_thread_stock(struct cuplug_magazine *magazine, int class, const struct cuplug_queue *blocks);
 /* Frees a live block into the thread's own, recording if it is time. *more: others went to everybody for it. False if the thread cannot keep it. */
-bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_block *freed, bool *more);
+bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_block *freed, const struct cuplug_release *release, bool *more);
+/* The stream of this identity is about to be destroyed: what threads keep in its order goes to its own list. */
+void cuplug_cache_thread_stream_over(struct cuplug_cache *cache, uint64_t id);
 /* All that threads keep goes to everybody; if the context has ended, to nobody. */
 void cuplug_cache_thread_collect(struct cuplug_cache *cache);
 /* How much each thread may keep is to be reckoned anew, as there is more or less memory, or more or fewer threads. The lock is held. */

@@ -53,7 +53,9 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
     if (cache->policy != policy) /* it is read without the lock, too */
         cache->policy = policy;
     cuplug_cache_close(cache, CUPLUG_CACHE_WAITS, policy->free_waits);
-    cache->ordered = (struct cuplug_ordered){0};
+    atomic_store(&cache->ordered.now, 0);
+    atomic_store(&cache->ordered.high, 0);
+    cache->ordered_forgotten = false;
     cache->keep = keep_of(policy, context->device);
     cuplug_cache_close(cache, CUPLUG_CACHE_SPARSE, cache->keep < LEAST_KEPT);
     cuplug_heap_init(&cache->heap);
@@ -112,11 +114,13 @@ static void add_ordered(struct cuplug_context *context, void *arg) {
     if (!cache || context->device != question->device)
         return;
     cuplug_lock(&cache->lock);
-    if (question->forget)
-        cache->ordered.high = cache->ordered.now;
-    question->ordered.any |= cache->ordered.any;
-    question->ordered.now += cache->ordered.now;
-    question->ordered.high += cache->ordered.high;
+    if (question->forget) {
+        cache->ordered_forgotten |= atomic_load(&cache->ordered.high) > 0;
+        atomic_store(&cache->ordered.high, atomic_load(&cache->ordered.now));
+    }
+    question->ordered.now += atomic_load(&cache->ordered.now);
+    question->ordered.high += atomic_load(&cache->ordered.high);
+    question->ordered.any |= cache->ordered_forgotten || atomic_load(&cache->ordered.high) > 0;
     cuplug_unlock(&cache->lock);
 }
 

@@ -106,21 +106,42 @@ static __attribute__((noinline)) struct cuplug_cache_stream *new_stream(struct c
     return stream;
 }
 
+void cuplug_cache_stream_list(struct cuplug_cache *cache, struct cuplug_cache_stream *stream, struct cuplug_heap_block *block) {
+    if (stream->watched)
+        note_free(cache, stream);
+    cuplug_heap_give(&cache->heap, &stream->list, block);
+}
+
+/* The release's stream; NULL without memory. The lock is held. */
+static struct cuplug_cache_stream *find_or_make(struct cuplug_cache *cache, struct cuplug_context *context, const struct cuplug_release *release) {
+    struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, context, release->stream_id);
+
+    return stream ? stream : new_stream(cache, context, release->stream, release->stream_id);
+}
+
 struct cuplug_cache_stream *cuplug_cache_stream_free(struct cuplug_cache *cache, struct cuplug_heap_block *block,
                                                      const struct cuplug_release *release) {
-    struct cuplug_cache_stream *stream = cuplug_cache_stream_find(cache, release->context, release->stream_id);
+    struct cuplug_cache_stream *stream = find_or_make(cache, release->context, release);
     struct cuplug_cache *home;
 
-    if (!stream)
-        stream = new_stream(cache, release->context, release->stream, release->stream_id);
-    else if (stream->watched)
-        note_free(cache, stream);
     if (!stream)
         return NULL;
     home = cuplug_cache_stream_home(cache, stream);
     block->mark = home ? cuplug_fence_mark_locked(&home->fence) : UINT64_MAX; /* without memory for it, only the stream will tell */
     block->stream_mark = cuplug_fence_mark_locked(&stream->fence);
-    cuplug_heap_give(&cache->heap, &stream->list, block);
+    cuplug_cache_stream_list(cache, stream, block);
+    return stream;
+}
+
+struct cuplug_cache_stream *cuplug_cache_stream_pin(struct cuplug_cache *cache, struct cuplug_context *context, const struct cuplug_release *release) {
+    struct cuplug_cache_stream *stream = NULL;
+
+    cuplug_lock(&cache->lock);
+    if (cache->context == context && !cuplug_context_gone(context))
+        stream = find_or_make(cache, context, release);
+    if (stream)
+        stream->pins++;
+    cuplug_unlock(&cache->lock);
     return stream;
 }
 
@@ -220,7 +241,7 @@ static void sort_out(struct cuplug_cache *cache) {
         }
         stream->idle = !busy;
         stream->watched = true;
-        cache->busy_streams += busy;
+        cache->busy_streams += stream->list.root != NULL;
         link = &stream->next;
     }
 }
@@ -243,6 +264,7 @@ void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, C
     (void)handle;
     if (!cache)
         return;
+    cuplug_cache_thread_stream_over(cache, id);
     cuplug_lock(&cache->lock);
     for (stream = cache->streams; stream && (stream->dead || stream->id != id);) /* of whichever context: such ids are the process's */
         stream = stream->next;

@@ -1,48 +1,20 @@
 /*
  * cache_thread.c: small blocks that a thread freed and keeps, for its own next allocations: neither the cache's lock nor the heap is
- * needed then. The fence's protocol is the same as everywhere: each block carries the mark of its free, and is handed out once a record
- * above it has passed.
+ * needed then. See magazine.h.
  *
- * A magazine belongs to one thread and serves one context at a time. Its lock is nearly always free: besides the thread only who needs
- * memory, counts what is idle, or sees the context end takes it. Blocks go between a magazine and the cache under both locks, so whoever
- * looks into one after the other finds them. Sizes come in classes, so that any block of a bin serves any request for it.
+ * A magazine's lock is nearly always free: besides the thread only who needs memory, counts what is idle, or sees the context or the stream end
+ * takes it. Blocks go between a magazine and the cache under both locks, so whoever looks into one after the other finds them. Sizes come in
+ * classes, so that any block of a bin serves any request for it.
  *
  * All threads together keep about an eighth of what there is, or 32 MiB (not of an arena); each has an equal share, of 8 MiB at most.
  */
-#include "cache.h"
+#include "magazine.h"
 
-#include "shim/live_table.h"
-#include "shim/stats.h"
-#include "shim/thread.h"
-
-#define MIB ((size_t)1 << 20)
-
-enum { BINS = 72, SMALL_UNITS = 2048 /* 1 MiB in units of 512 bytes */ };
 enum { MOST_UNRECORDED = 64, LEAST_UNRECORDED = 8, MOST_PATIENCE = 64, MOST_AT_ONCE = 16 };
+enum { PERSISTENT = 256 }; /* frees in the order of a stream whose place another stream's magazine has, until it gets that */
 
-static const size_t most_share = 8 * MIB, least_in_all = 32 * MIB, least_due = MIB;
+static const size_t most_share = 8 * MIB, least_in_all = 32 * MIB;
 static const size_t bytes_at_once = 256 << 10;
-
-/* The blocks of one size class, all linked by `newer`. */
-struct bin {
-    struct cuplug_heap_block *oldest, *newest; /* freed by the thread, in this order; newest: only if there are any */
-    size_t freed;                              /* so many */
-    struct cuplug_heap_block *stock;           /* taken along from everybody's ready ones; to be used first */
-};
-
-struct cuplug_magazine {
-    struct cuplug_brief_lock lock;
-    int backend;                    /* the cache's */
-    struct cuplug_cache *cache;     /* these three are written by the thread, under the lock; NULL: it serves nobody */
-    struct cuplug_context *context;
-    size_t bytes;
-    struct cuplug_debt unrecorded;
-    uint64_t first_unrecorded;      /* the mark of the first of them */
-    struct cuplug_magazine *next;   /* of the same thread */
-    unsigned patience, asked;       /* allocations that do without asking the driver again; how many the last time */
-    int hand;                       /* the bin that overflow() goes on with */
-    struct bin bin[BINS] __attribute__((aligned(64)));
-} __attribute__((aligned(64)));
 
 static struct cuplug_lock slab_lock;
 static struct cuplug_slab slab = {.object_size = sizeof(struct cuplug_magazine)};
@@ -71,53 +43,6 @@ struct leaving {
     struct cuplug_queue freed, ready;
 };
 
-static inline void append(struct cuplug_magazine *magazine, struct bin *bin, struct cuplug_heap_block *block) {
-    block->newer = NULL;
-    if (bin->oldest)
-        bin->newest->newer = block;
-    else
-        bin->oldest = block;
-    bin->newest = block;
-    bin->freed++;
-    magazine->bytes += block->size;
-}
-
-static inline struct cuplug_heap_block *drop_oldest(struct cuplug_magazine *magazine, struct bin *bin) {
-    struct cuplug_heap_block *block = bin->oldest;
-
-    bin->oldest = block->newer;
-    bin->freed--;
-    magazine->bytes -= block->size;
-    return block;
-}
-
-static inline struct cuplug_heap_block *drop_stock(struct cuplug_magazine *magazine, struct bin *bin) {
-    struct cuplug_heap_block *block = bin->stock;
-
-    bin->stock = block->newer;
-    magazine->bytes -= block->size;
-    return block;
-}
-
-/* The block that the bin's next allocation gets, if its work is over; else NULL. */
-static inline struct cuplug_heap_block *next_of(const struct cuplug_magazine *magazine, const struct bin *bin) {
-    struct cuplug_heap_block *oldest = bin->oldest;
-
-    if (bin->stock)
-        return bin->stock;
-    return oldest && cuplug_fence_passed(&magazine->cache->fence, oldest->mark) ? oldest : NULL;
-}
-
-/* Takes that block out. */
-static inline void drop_next(struct cuplug_magazine *magazine, struct bin *bin) {
-    if (bin->stock) {
-        drop_stock(magazine, bin);
-        return;
-    }
-    drop_oldest(magazine, bin);
-    magazine->asked = 0;
-}
-
 /* Takes everything out. The lock is held. */
 static void empty(struct cuplug_magazine *magazine, struct leaving *out) {
     for (struct bin *bin = magazine->bin; magazine->bytes && bin < magazine->bin + BINS; bin++) {
@@ -129,8 +54,9 @@ static void empty(struct cuplug_magazine *magazine, struct leaving *out) {
     cuplug_cache_forgive(&magazine->unrecorded);
 }
 
-/* To everybody. What has passed is ready; what nobody recorded is owed by all. The cache's lock is held. */
-static void release(struct cuplug_cache *cache, struct leaving *blocks) {
+/* To everybody. What has passed is ready; what nobody recorded is owed by all. What was freed in the order of a stream goes to that. The cache's lock is
+ * held. */
+static void release(struct cuplug_cache *cache, struct leaving *blocks, struct cuplug_cache_stream *stream) {
     struct cuplug_heap_block *block;
 
     while ((block = blocks->ready.oldest)) {
@@ -139,15 +65,23 @@ static void release(struct cuplug_cache *cache, struct leaving *blocks) {
         cuplug_heap_give(&cache->heap, &cache->ready, block);
     }
     while ((block = blocks->freed.oldest)) {
+        const struct cuplug_fence *fence = stream ? &stream->fence : &cache->fence;
+        uint64_t mark = stream ? block->stream_mark : block->mark;
+        size_t size = block->size; /* it may merge */
+
         cuplug_queue_drop(&blocks->freed, block);
         cuplug_cache_dies(cache, block);
-        if (cuplug_fence_passed(&cache->fence, block->mark)) {
+        if (stream ? cuplug_cache_stream_passed(cache, stream, block) : cuplug_fence_passed(fence, mark)) {
             cuplug_heap_give(&cache->heap, &cache->ready, block);
             continue;
         }
-        block->state = CUPLUG_BLOCK_WAITING;
-        cuplug_queue_push(&cache->waiting, block);
-        if (block->mark >= atomic_load(&cache->fence.recorded) && cuplug_cache_owe(&cache->unrecorded, block->size, false))
+        if (stream) {
+            cuplug_cache_stream_list(cache, stream, block);
+        } else {
+            block->state = CUPLUG_BLOCK_WAITING;
+            cuplug_queue_push(&cache->waiting, block);
+        }
+        if (mark >= atomic_load(&fence->recorded) && cuplug_cache_owe(&cache->unrecorded, size, false))
             cache->unrecorded.overdue = true; /* the next free records, whoever's */
     }
 }
@@ -160,7 +94,7 @@ static void leave(const struct cuplug_magazine *magazine, struct leaving *blocks
         return;
     cuplug_lock(&cache->lock);
     if (cache->context == magazine->context && !cuplug_context_gone(magazine->context))
-        release(cache, blocks);
+        release(cache, blocks, magazine->stream);
     cuplug_unlock(&cache->lock);
 }
 
@@ -178,8 +112,10 @@ void cuplug_cache_thread_share(struct cuplug_cache *cache) {
 }
 
 /* A magazine more, or less, serves the context. */
-static void count_magazine(struct cuplug_cache *cache, const struct cuplug_context *context, bool more) {
+static void count_magazine(struct cuplug_cache *cache, const struct cuplug_context *context, struct cuplug_cache_stream *unpinned, bool more) {
     cuplug_lock(&cache->lock);
+    if (unpinned)
+        unpinned->pins--;
     if (cache->context == context && !cuplug_context_gone(context)) {
         cache->magazines += more ? 1 : -1;
         cuplug_cache_thread_share(cache);
@@ -187,18 +123,53 @@ static void count_magazine(struct cuplug_cache *cache, const struct cuplug_conte
     cuplug_unlock(&cache->lock);
 }
 
-static struct cuplug_magazine *first_of(struct cuplug_kept *kept) {
-    return atomic_load_explicit(&kept->magazines, memory_order_acquire);
+/* Does it serve nobody, or whom no longer? */
+static bool is_over(const struct cuplug_magazine *magazine) {
+    return !magazine->context || cuplug_context_gone(magazine->context) || atomic_load_explicit(&magazine->over, memory_order_relaxed);
 }
 
-/* The thread's next magazine that serves nobody, or whom no longer; a new one if need be. */
+/* Where the thread looks for it. */
+static struct cuplug_magazine **place_of(struct cuplug_kept *kept, const struct cuplug_magazine *magazine) {
+    struct cuplug_magazine **place = &kept->plain;
+
+    if (magazine->stream_id)
+        place = place_in_order(kept, magazine->stream_id);
+    return !magazine->stream_id || *place == magazine ? place : place_beside(kept, place);
+}
+
+/* It serves nobody any more; what it has goes to everybody, unless its context has ended. */
+static void retire(struct cuplug_kept *kept, struct cuplug_magazine *magazine) {
+    struct cuplug_cache *cache = magazine->cache;
+    struct cuplug_context *context = magazine->context;
+    struct cuplug_cache_stream *stream = magazine->stream;
+    struct cuplug_magazine **place = place_of(kept, magazine);
+    struct leaving out = {0};
+
+    if (!cache)
+        return;
+    if (*place == magazine)
+        *place = NULL;
+    cuplug_brief_lock(&magazine->lock);
+    empty(magazine, &out);
+    leave(magazine, &out);
+    magazine->cache = NULL;
+    magazine->context = NULL;
+    magazine->stream = NULL;
+    magazine->stream_id = 0;
+    cuplug_brief_unlock(&magazine->lock);
+    count_magazine(cache, context, stream, false);
+}
+
+/* One of the thread's that serves nobody; a new one if need be. */
 static struct cuplug_magazine *free_magazine(struct cuplug_kept *kept) {
     struct cuplug_magazine *magazine = first_of(kept);
 
-    while (magazine && magazine->context && !cuplug_context_gone(magazine->context))
+    while (magazine && !is_over(magazine))
         magazine = magazine->next;
-    if (magazine)
+    if (magazine) {
+        retire(kept, magazine);
         return magazine;
+    }
     cuplug_lock(&slab_lock);
     magazine = cuplug_slab_take(&slab);
     cuplug_unlock(&slab_lock);
@@ -209,51 +180,81 @@ static struct cuplug_magazine *free_magazine(struct cuplug_kept *kept) {
     return magazine;
 }
 
-/* Makes it serve this context. What it has are blocks of a context that ended: they are no more. */
-static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, struct cuplug_context *context) {
+/* Makes one that serves nobody serve this context, in the order of the stream if there is one. */
+static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, struct cuplug_context *context, struct cuplug_cache_stream *stream) {
     cuplug_brief_lock(&magazine->lock);
     magazine->cache = cache;
     magazine->backend = cache->policy->backend;
     magazine->context = context;
+    magazine->stream = stream;
+    magazine->stream_id = stream ? stream->id : 0;
+    atomic_store_explicit(&magazine->over, false, memory_order_relaxed);
     for (int i = 0; i < BINS; i++)
         magazine->bin[i] = (struct bin){0};
     magazine->bytes = 0;
     magazine->patience = magazine->asked = 0;
     cuplug_cache_forgive(&magazine->unrecorded);
     cuplug_brief_unlock(&magazine->lock);
-    count_magazine(cache, context, true);
+    count_magazine(cache, context, NULL, true);
 }
 
 static __attribute__((noinline)) struct cuplug_magazine *find_or_bind(struct cuplug_kept *kept, struct cuplug_cache *cache,
                                                                       struct cuplug_context *context) {
     struct cuplug_magazine *magazine = first_of(kept);
 
-    while (magazine && (magazine->cache != cache || magazine->context != context))
+    while (magazine && (magazine->cache != cache || magazine->context != context || magazine->stream_id))
         magazine = magazine->next;
     if (!magazine && (magazine = free_magazine(kept)))
-        bind(magazine, cache, context);
+        bind(magazine, cache, context, NULL);
+    if (magazine)
+        kept->plain = magazine;
     return magazine;
 }
 
 /* The thread's magazine for the context; NULL if it can have none. */
 static inline struct cuplug_magazine *mine(struct cuplug_cache *cache, struct cuplug_context *context) {
     struct cuplug_kept *kept = cuplug_kept();
-    struct cuplug_magazine *first = kept ? first_of(kept) : NULL;
+    struct cuplug_magazine *plain = kept ? kept->plain : NULL;
 
-    if (first && first->context == context && first->cache == cache)
-        return first;
+    if (plain && plain->context == context && plain->cache == cache)
+        return plain;
     return kept ? find_or_bind(kept, cache, context) : NULL;
 }
 
-/* Not where memory is short: then every free records, and everything is everybody's. Whoever collects for want of memory closes the cache
- * before and takes the lock of each magazine: what is asked under that lock is seen, or its outcome is found. */
-static inline bool usable(const struct cuplug_cache *cache) {
-    return !(atomic_load_explicit(&cache->closed, memory_order_relaxed) & ~(unsigned)CUPLUG_CACHE_KEEPING);
+/* Can others get at what it keeps? Not without records of whole contexts, nor where streams end or captures begin unseen. */
+static bool keeps_in_order(const struct cuplug_release *release) {
+    return cuplug_hooked && cuplug_fence_of_contexts() && release->stream_id;
 }
 
-/* Has a free more to see to: a record that failed, or blocks that other processes used? */
-static inline bool busy(const struct cuplug_cache *cache) {
-    return atomic_load_explicit(&cache->closed, memory_order_relaxed) || atomic_load_explicit(&cache->unrecorded.overdue, memory_order_relaxed);
+/* An empty place for the stream's magazine. NULL while others have both, until it was asked for often. */
+static struct cuplug_magazine **vacate(struct cuplug_kept *kept, uint64_t stream_id) {
+    struct cuplug_magazine **place = place_in_order(kept, stream_id), **beside = place_beside(kept, place);
+
+    if (*place && !is_over(*place) && (!*beside || is_over(*beside)))
+        place = beside;
+    if (*place && !is_over(*place) && ++kept->persistent % PERSISTENT)
+        return NULL;
+    if (*place)
+        retire(kept, *place);
+    return place;
+}
+
+/* The thread's magazine for the order of the stream; NULL if it can have none, or another stream's, which is in use, has its place. */
+static struct cuplug_magazine *mine_in_order(struct cuplug_cache *cache, struct cuplug_context *context, const struct cuplug_release *release) {
+    struct cuplug_kept *kept = keeps_in_order(release) ? cuplug_kept() : NULL;
+    struct cuplug_magazine *magazine = kept ? in_order(kept, context, release->stream_id) : NULL, **place;
+    struct cuplug_cache_stream *stream;
+
+    if (magazine && magazine->cache == cache)
+        return magazine;
+    if (!kept || !(place = vacate(kept, release->stream_id)))
+        return NULL;
+    magazine = free_magazine(kept);
+    stream = magazine ? cuplug_cache_stream_pin(cache, context, release) : NULL;
+    if (!stream)
+        return NULL;
+    bind(magazine, cache, context, stream);
+    return *place = magazine;
 }
 
 enum verdict { NOTHING, TAKEN, ASK };
@@ -361,49 +362,25 @@ static __attribute__((noinline)) void overflow(struct cuplug_magazine *magazine,
     leave(magazine, &out);
 }
 
-/* Counts a freed block; true if this free is to record. Not where another thread's record covers the first of them: then the rest can wait for the next
- * round, so that threads do not all record. Nor while one is on its way. The lock is held. */
-static inline bool owe(struct cuplug_magazine *magazine, const struct cuplug_heap_block *freed, size_t share) {
-    struct cuplug_debt *debt = &magazine->unrecorded;
-    struct cuplug_fence *fence = &magazine->cache->fence;
-    bool again = debt->overdue, covered;
-
-    if (!debt->blocks)
-        magazine->first_unrecorded = freed->mark;
-    debt->bytes += freed->size;
-    debt->blocks++;
-    if (!again && debt->bytes < (share / 2 > least_due ? share / 2 : least_due) &&
-        debt->blocks < atomic_load_explicit(&magazine->cache->most_unrecorded, memory_order_relaxed))
-        return false;
-    covered = !again && atomic_load_explicit(&fence->recorded, memory_order_relaxed) > magazine->first_unrecorded;
-    if (!covered && atomic_load_explicit(&fence->recording, memory_order_relaxed))
-        return false;
-    cuplug_cache_forgive(debt);
-    return !covered;
-}
-
-/* Puts a freed block into its bin. True if this free is to record. The lock is held. */
-static inline bool put(struct cuplug_magazine *magazine, struct cuplug_heap_block *freed, size_t share) {
-    freed->mark = cuplug_fence_mark_locked(&magazine->cache->fence);
-    append(magazine, &magazine->bin[freed->class], freed);
-    return owe(magazine, freed, share);
-}
-
-static void record(struct cuplug_magazine *magazine, struct cuplug_cache *cache, uint64_t mark) {
-    if (cuplug_cache_record(&cache->fence, mark))
+void cuplug_magazine_record(struct cuplug_magazine *magazine, struct cuplug_fence *fence, uint64_t mark) {
+    if (cuplug_cache_record(fence, mark))
         return;
     cuplug_brief_lock(&magazine->lock);
     magazine->unrecorded.overdue = true;
     cuplug_brief_unlock(&magazine->lock);
 }
 
-bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_block *block, bool *more) {
-    struct cuplug_magazine *magazine = cuplug_cache_class(block->size) < 0 || busy(cache) ? NULL : mine(cache, block->context);
+bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_block *block, const struct cuplug_release *release, bool *more) {
+    bool ordered = release->kind == CUPLUG_ASYNC;
+    struct cuplug_magazine *magazine = NULL;
+    struct cuplug_fence *fence;
     struct cuplug_heap_block *freed = block->cookie; /* to be looked at only while its context is known to be there */
     size_t share = atomic_load_explicit(&cache->share, memory_order_relaxed);
     uint64_t mark;
     bool due;
 
+    if (cuplug_cache_class(block->size) >= 0 && !busy(cache))
+        magazine = ordered ? mine_in_order(cache, block->context, release) : mine(cache, block->context);
     if (!magazine)
         return false;
     cuplug_brief_lock(&magazine->lock);
@@ -411,120 +388,16 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_bl
         cuplug_brief_unlock(&magazine->lock);
         return false;
     }
-    due = put(magazine, freed, share);
-    mark = freed->mark;
+    due = put(magazine, freed, ordered, share, &fence, &mark);
+    if (ordered)
+        cuplug_cache_ordered_less(cache, block->size);
     *more = magazine->bytes > share;
     if (*more)
         overflow(magazine, share);
     cuplug_brief_unlock(&magazine->lock);
     if (due)
-        record(magazine, cache, mark);
+        cuplug_magazine_record(magazine, fence, mark);
     return true;
-}
-
-/*
- * The common allocation and the common free, each in one go from the table to the magazine: nothing is built on the way, nobody else's lock is taken, and no
- * function called that is not compiled in. Whatever is not common goes the long way, which does the same in cuplug_core_alloc and cuplug_core_free.
- */
-
-bool cuplug_backend_take_kept(int backend, struct cuplug_context *context, size_t size, CUdeviceptr *pointer) {
-    struct cuplug_kept *kept = cuplug_self.kept;
-    struct cuplug_magazine *magazine = kept ? first_of(kept) : NULL;
-    int class = cuplug_cache_class(size);
-    struct cuplug_heap_block *block;
-    struct cuplug_record *record;
-    struct cuplug_shard *shard;
-    CUdeviceptr address;
-    struct bin *bin;
-
-    if (!magazine || magazine->context != context || magazine->backend != backend || class < 0 || kept->next_number == kept->last_number)
-        return false;
-    cuplug_brief_lock(&magazine->lock);
-    bin = &magazine->bin[class];
-    block = next_of(magazine, bin);
-    if (!block || !usable(magazine->cache))
-        goto no;
-    address = block->address;
-    shard = cuplug_shard_of(address);
-    cuplug_brief_lock(&shard->lock);
-    record = cuplug_shard_place(shard, address);
-    if (!record || record->backend != CUPLUG_LEFT) {
-        cuplug_brief_unlock(&shard->lock);
-        goto no;
-    }
-    drop_next(magazine, bin); /* before anybody can find the record, and free it */
-    record->what = cuplug_record_what(size, CUPLUG_SYNC, backend);
-    record->cookie = block;
-    record->context = context;
-    record->stream = 0;
-    record->which = cuplug_record_which(kept->next_number++, context->device);
-    shard->live++;
-    cuplug_brief_unlock(&shard->lock);
-    cuplug_brief_unlock(&magazine->lock);
-    *pointer = address;
-    if (cuplug_tally_is(&kept->tally, backend, context->device))
-        cuplug_tally_allocated(&kept->tally, size);
-    else
-        cuplug_stats_allocated(backend, context->device, size);
-    return true;
-no:
-    cuplug_brief_unlock(&magazine->lock);
-    return false;
-}
-
-/* Has the long way to see to this allocation? `freed` is its block if it is the cache's. The locks of magazine and shard are held. */
-static inline bool uncommon(const struct cuplug_magazine *magazine, const struct cuplug_record *record, const struct cuplug_heap_block *freed, size_t share) {
-    return record->kind != CUPLUG_SYNC || record->context != magazine->context || (int)record->backend != magazine->backend || freed->shared ||
-           freed->class < 0 || magazine->bytes + freed->size > share;
-}
-
-struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer) {
-    struct cuplug_kept *kept = cuplug_self.kept;
-    struct cuplug_magazine *magazine = kept ? first_of(kept) : NULL;
-    struct cuplug_shard *shard = cuplug_shard_of(pointer);
-    struct cuplug_context *context;
-    struct cuplug_heap_block *freed;
-    struct cuplug_record *entry;
-    struct cuplug_cache *cache;
-    int backend, device;
-    size_t size, share;
-    bool due;
-    uint64_t mark;
-
-    if (!magazine)
-        return NULL;
-    cuplug_brief_lock(&magazine->lock);
-    cache = magazine->cache;
-    context = magazine->context;
-    if (!cache || busy(cache) || !cuplug_context_live(context) || cuplug_context_fault(context))
-        goto no;
-    share = atomic_load_explicit(&cache->share, memory_order_relaxed);
-    cuplug_brief_lock(&shard->lock);
-    entry = cuplug_shard_find(shard, pointer);
-    freed = entry ? entry->cookie : NULL;
-    if (!entry || uncommon(magazine, entry, freed, share)) {
-        cuplug_brief_unlock(&shard->lock);
-        goto no;
-    }
-    size = entry->size;
-    backend = (int)entry->backend;
-    device = (int)entry->device;
-    cuplug_shard_take_out(shard, entry);
-    cuplug_brief_unlock(&shard->lock);
-    due = put(magazine, freed, share);
-    mark = freed->mark;
-    cuplug_brief_unlock(&magazine->lock);
-    if (due)
-        record(magazine, cache, mark);
-    cuplug_fence_allow(&cache->fence);
-    if (cuplug_tally_is(&kept->tally, backend, device))
-        cuplug_tally_freed(&kept->tally, size);
-    else
-        cuplug_stats_freed(backend, device, size);
-    return context;
-no:
-    cuplug_brief_unlock(&magazine->lock);
-    return NULL;
 }
 
 /* Calls `visit` for each magazine of the cache, its lock held; with `soon`, but for those that stay locked for long. */
@@ -571,20 +444,18 @@ size_t cuplug_cache_thread_bytes_soon(struct cuplug_cache *cache) {
     return bytes;
 }
 
-void cuplug_cache_thread_ends(struct cuplug_kept *kept) {
-    for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next) {
-        struct cuplug_cache *cache = magazine->cache;
-        struct cuplug_context *context = magazine->context;
-        struct leaving out = {0};
+static void stream_over(struct cuplug_magazine *magazine, void *arg) {
+    if (magazine->stream_id != *(const uint64_t *)arg)
+        return;
+    collect(magazine, NULL);
+    atomic_store_explicit(&magazine->over, true, memory_order_relaxed);
+}
 
-        if (!cache)
-            continue;
-        cuplug_brief_lock(&magazine->lock);
-        empty(magazine, &out);
-        leave(magazine, &out);
-        magazine->cache = NULL;
-        magazine->context = NULL;
-        cuplug_brief_unlock(&magazine->lock);
-        count_magazine(cache, context, false);
-    }
+void cuplug_cache_thread_stream_over(struct cuplug_cache *cache, uint64_t id) {
+    each(cache, false, stream_over, &id);
+}
+
+void cuplug_cache_thread_ends(struct cuplug_kept *kept) {
+    for (struct cuplug_magazine *magazine = first_of(kept); magazine; magazine = magazine->next)
+        retire(kept, magazine);
 }

@@ -47,9 +47,11 @@ bool cuplug_backend_share(int number, const struct cuplug_record *record);
 void cuplug_backend_reached(int number, struct cuplug_context *context, CUdevice by);
 
 /* The whole of the common allocation, and of the common free: of a small block that the calling thread keeps, or may keep, with its record in the table and its
- * place in the statistics. False, or NULL: the long way. The free returns the block's context. */
+ * place in the statistics. False, or NULL: the long way. The free returns the block's context. First cudaMalloc's and cudaFree's, then in the order of a stream. */
 bool cuplug_backend_take_kept(int number, struct cuplug_context *context, size_t size, CUdeviceptr *pointer);
 struct cuplug_context *cuplug_backend_keep_freed(CUdeviceptr pointer);
+bool cuplug_backend_take_in_order(int number, struct cuplug_context *context, size_t size, uint64_t stream_id, CUdeviceptr *pointer);
+struct cuplug_context *cuplug_backend_keep_freed_in_order(CUdeviceptr pointer, const struct cuplug_context *context, uint64_t stream_id);
 
 /* The calling thread ends: what it kept for itself goes to others. */
 struct cuplug_kept;

@@ -15,6 +15,7 @@
 static int chosen = CUPLUG_BACKEND_DIRECT; /* written by init, before the state is published */
 static _Atomic uint64_t numbers; /* given out so far; to threads in blocks, so that they need not meet here */
 static _Atomic uint32_t thread_count;
+static _Atomic uint64_t stream_epoch; /* streams that were destroyed, twice each */
 enum { NUMBERS_AT_ONCE = 1024 };
 
 /* By device: the stream-ordered memory. All relaxed: figures, and a choice that may come into force a little later. */
@@ -273,6 +274,14 @@ CUresult cuplug_core_alloc_plain(struct cuplug_context *context, size_t size, CU
     return cuplug_backend_take_kept(backend, context, size, pointer) ? CUDA_SUCCESS : alloc_the_long_way(backend, context, size, pointer);
 }
 
+CUresult cuplug_core_alloc_ordered(const struct cuplug_request *request, CUdeviceptr *pointer) {
+    int backend = cuplug_core_route(request->context, true);
+
+    return cuplug_backend_take_in_order(backend, request->context, request->size, request->stream_id, pointer)
+               ? CUDA_SUCCESS
+               : cuplug_core_alloc(backend, request, pointer);
+}
+
 CUresult cuplug_core_adopt(CUresult result, enum cuplug_kind kind, size_t size, CUstream stream, CUdeviceptr *pointer) {
     struct cuplug_context *context = cuplug_context_current();
     CUdevice device = context ? context->device : 0;
@@ -350,8 +359,12 @@ static __attribute__((noinline)) enum cuplug_freed free_the_long_way(CUdeviceptr
 }
 
 enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
-    struct cuplug_context *context = release->kind == CUPLUG_SYNC ? cuplug_backend_keep_freed(pointer) : NULL;
+    struct cuplug_context *context;
 
+    if (release->kind == CUPLUG_SYNC)
+        context = cuplug_backend_keep_freed(pointer);
+    else
+        context = release->stream_id ? cuplug_backend_keep_freed_in_order(pointer, release->context, release->stream_id) : NULL;
     if (!context)
         return free_the_long_way(pointer, release, fast, result);
     cuplug_context_freed(context);
@@ -368,9 +381,21 @@ bool cuplug_core_freed_late(CUdeviceptr pointer) {
     return record.backend != CUPLUG_BACKEND_DIRECT;
 }
 
+/* The thread's memory of this handle, if nothing has ended since that it might have been the handle of; else where to remember it, for `epoch`. NULL: where
+ * streams end unseen. */
+static struct cuplug_known *known_stream(CUstream stream, uint64_t *epoch) {
+    struct cuplug_kept *kept = cuplug_hooked ? cuplug_kept() : NULL;
+
+    /* Both only grow. */
+    *epoch = atomic_load_explicit(&stream_epoch, memory_order_acquire) + atomic_load_explicit(&cuplug_context_epoch, memory_order_acquire);
+    return kept ? &kept->known[(uintptr_t)stream * 0x9e3779b97f4a7c15u >> (64 - CUPLUG_KNOWN_BITS)] : NULL;
+}
+
 uint64_t cuplug_core_stream_id(CUstream stream) {
     struct cuplug_context *context;
     unsigned long long id = 0;
+    struct cuplug_known *known;
+    uint64_t epoch;
 
     if (stream == CU_STREAM_LEGACY)
         return 1;
@@ -383,8 +408,14 @@ uint64_t cuplug_core_stream_id(CUstream stream) {
         return (uint64_t)stream; /* a destroyed stream's blocks leave it before its handle can come back */
     if (cuplug_capturing_stream(stream)) /* to ask would spoil the capture, in every mode (measured) */
         return 0;
-    if (cuplug_real.cuStreamGetId(stream, &id) == CUDA_SUCCESS)
+    known = known_stream(stream, &epoch);
+    if (known && known->stream == stream && known->epoch == epoch)
+        return known->id;
+    if (cuplug_real.cuStreamGetId(stream, &id) == CUDA_SUCCESS) {
+        if (known)
+            *known = (struct cuplug_known){stream, id + 2, epoch};
         return id + 2;
+    }
     context = cuplug_context_current();
     if (context) /* the error may be that of the stream's context, which need not be this one */
         cuplug_context_look(context);
@@ -402,6 +433,10 @@ static void stream_dies(struct cuplug_context *context, void *arg) {
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
         if (used(i) && cuplug_backend(i)->stream_destroyed)
             cuplug_backend(i)->stream_destroyed(cuplug_backend_self(i), context, dead->stream, dead->id);
+}
+
+void cuplug_core_stream_ends(void) {
+    atomic_fetch_add(&stream_epoch, 1);
 }
 
 void cuplug_core_stream_destroyed(CUstream stream) {

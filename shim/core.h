@@ -34,6 +34,8 @@ CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CU
 
 /* The same for synchronous memory of the context, from the backend that is for it: the common case, which takes a shorter way. */
 CUresult cuplug_core_alloc_plain(struct cuplug_context *context, size_t size, CUdeviceptr *pointer);
+/* The same for stream-ordered memory. */
+CUresult cuplug_core_alloc_ordered(const struct cuplug_request *request, CUdeviceptr *pointer);
 
 /* Counts an allocation that the driver made at the program's own request; a failed one too. Then it is live, or gone again if the shim has no
  * memory for its record (the result says so). */
@@ -67,6 +69,9 @@ enum cuplug_whose cuplug_core_find(CUdeviceptr pointer, CUdeviceptr *base, struc
 /* An identity for `stream` in `context` that no other stream, living or dead, has; 0 if the driver cannot be asked
  * (no stream, or one that captures). */
 uint64_t cuplug_core_stream_id(CUstream stream);
+
+/* A stream is about to end, or has ended: its handle may be another's soon. Whoever destroys it. */
+void cuplug_core_stream_ends(void);
 
 /* A stream's death, before the driver is told. */
 void cuplug_core_stream_destroyed(CUstream stream);

@@ -166,7 +166,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream stream)
     if (!request.context || !request.stream_id) /* the driver says what is wrong */
         return cuplug_driver_alloc_async(dptr, bytesize, stream);
     request.device = request.context->device;
-    return cuplug_core_alloc(cuplug_core_route(request.context, true), &request, dptr);
+    return cuplug_core_alloc_ordered(&request, dptr);
 }
 
 CUresult cuplug_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {

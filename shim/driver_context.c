@@ -200,7 +200,9 @@ static CUresult destroy_stream(bool on, CUresult (*real)(CUstream), CUstream str
     CUresult result;
 
     stream_dies(stream);
+    cuplug_core_stream_ends();
     result = real(stream);
+    cuplug_core_stream_ends();
     if (on && result == CUDA_SUCCESS)
         cuplug_capture_forget(stream, captures);
     return result;

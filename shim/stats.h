@@ -47,7 +47,7 @@ static inline bool cuplug_tally_is(const struct cuplug_tally *tally, int backend
 }
 
 /* Only the owner writes. */
-static inline int64_t cuplug_tally_add(_Atomic int64_t *value, int64_t by) {
+static inline __attribute__((always_inline)) int64_t cuplug_tally_add(_Atomic int64_t *value, int64_t by) {
     int64_t now = atomic_load_explicit(value, memory_order_relaxed) + by;
 
     atomic_store_explicit(value, now, memory_order_relaxed);
@@ -62,7 +62,7 @@ static inline int64_t cuplug_tally_raise(struct cuplug_tally_level *level, int64
     return now;
 }
 
-static inline void cuplug_tally_allocated(struct cuplug_tally *tally, size_t size) {
+static inline __attribute__((always_inline)) void cuplug_tally_allocated(struct cuplug_tally *tally, size_t size) {
     int64_t blocks = cuplug_tally_raise(&tally->blocks, 1), bytes = cuplug_tally_raise(&tally->bytes, (int64_t)size);
 
     cuplug_tally_add(&tally->allocations, 1);
@@ -70,7 +70,7 @@ static inline void cuplug_tally_allocated(struct cuplug_tally *tally, size_t siz
         cuplug_stats_settle(tally);
 }
 
-static inline void cuplug_tally_freed(struct cuplug_tally *tally, size_t size) {
+static inline __attribute__((always_inline)) void cuplug_tally_freed(struct cuplug_tally *tally, size_t size) {
     int64_t blocks = cuplug_tally_add(&tally->blocks.now, -1), bytes = cuplug_tally_add(&tally->bytes.now, -(int64_t)size);
 
     cuplug_tally_add(&tally->frees, 1);

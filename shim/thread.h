@@ -38,11 +38,19 @@ _Static_assert(sizeof(struct cuplug_thread) <= 64, "a small static TLS reserve i
 
 extern __thread struct cuplug_thread cuplug_self __attribute__((tls_model("initial-exec")));
 
+enum { CUPLUG_ORDERED_BITS = 6, CUPLUG_ORDERED = 1 << CUPLUG_ORDERED_BITS, CUPLUG_KNOWN_BITS = 6, CUPLUG_KNOWN = 1 << CUPLUG_KNOWN_BITS };
+
 /* The rest of what a thread keeps. Never freed: when its thread ends it goes to the next that needs one. */
 struct cuplug_kept {
     struct cuplug_tally tally;     /* stats.c */
     uint64_t next_number, last_number; /* of its allocations, taken from the process's in blocks (core.c) */
-    struct cuplug_magazine *_Atomic magazines; /* blocks for its next allocations (backends/cache_thread.c) */
+    struct cuplug_magazine *_Atomic magazines; /* all; blocks for its next allocations (backends/magazine.h) … */
+    struct cuplug_magazine *plain, *ordered[CUPLUG_ORDERED]; /* … without a stream's order; in it, see in_order() */
+    unsigned persistent;             /* frees that found another stream's there */
+    struct cuplug_known {
+        CUstream stream;
+        uint64_t id, epoch;
+    } known[CUPLUG_KNOWN];           /* streams' identities, by their handles (core.c) */
     struct cuplug_context *freed_in; /* where it freed last … */
     unsigned unasked;                /* … so many times since it told the context (context.h) */
     struct cuplug_kept *next;      /* of all, in use or not */

@@ -2,9 +2,9 @@
 
 load helpers/load
 
-# pairs_called BACKEND THREADS PAIRS LIVE: the pairs are served without the driver; all its calls in them are left in $calls.
+# pairs_called BACKEND THREADS PAIRS LIVE [STREAMS]: the pairs are served without the driver; all its calls in them are left in $calls.
 pairs_called() {
-  with_shim "$1" hit_pairs.link "$2" "$3" "$4"
+  with_shim "$1" hit_pairs.link "${@:2}"
   assert_equal "$1, $2 threads, $4 live: status $status: $output" "$1, $2 threads, $4 live: status 0: calls for memory: 0"
   calls=$stderr
 }
@@ -20,6 +20,20 @@ pairs_called() {
       few=$calls
       pairs_called "$backend" "$threads" $pairs 100000
       [ "$calls" -le $((few + few / 10)) ] || fail "$backend, $threads threads: $few calls with 10 live, $calls with 100000"
+    done
+  done
+}
+
+@test "a pair in a stream's order asks the driver for the current context twice and for hardly anything else" {
+  # Lost otherwise: the run time of whoever allocates in the order of streams: a look-up of the stream, a record, a lock for each.
+  needs_sim "counts the simulated driver's calls"
+  local backend threads streams calls pairs=20000
+  for backend in pool arena; do
+    for threads in 1 4; do
+      for streams in 1 16; do
+        pairs_called "$backend" "$threads" $pairs 10 "$streams"
+        [ "$calls" -le $((2 * pairs + pairs / 4)) ] || fail "$backend, $threads threads, $streams streams each: $calls calls for $pairs pairs"
+      done
     done
   done
 }

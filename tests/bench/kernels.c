@@ -39,42 +39,45 @@ static bool spin(void *block, CUstream stream) {
     return gpu.launch(gpu.spin, 1, 1, 1, 32, 1, 1, 0, stream, arguments, NULL) == CUDA_SUCCESS;
 }
 
-/* Seconds for `count` kernels to be done, and what the host spent in the allocator; a: NULL for kernels alone. Negative:
- * something failed. */
-static double run_kernels(const struct bench_allocator *a, int count, int streams, size_t size, void *kept,
-                          double *in_allocator) {
-    double start, before, spent = 0;
+/* One kernel on a block of its own. Adds what the host spent in the allocator to *spent; NULL: nobody looks at the clock. */
+static bool kernel_with_memory(const struct bench_allocator *a, size_t size, CUstream stream, double *spent) {
+    double before = spent ? bench_now() : 0;
+    void *block = a->alloc(size, stream);
+    bool launched;
+
+    if (spent)
+        *spent += bench_now() - before;
+    launched = block && spin(block, stream);
+    if (!block)
+        return false;
+    before = spent ? bench_now() : 0;
+    a->free(block, size, stream);
+    if (spent)
+        *spent += bench_now() - before;
+    return launched;
+}
+
+/* Seconds for `count` kernels to be done; a: NULL for kernels alone, on memory that stays. Negative: something failed. */
+static double run_kernels(const struct bench_allocator *a, int count, int streams, size_t size, void *kept, double *spent) {
+    double start;
+
     cuCtxSynchronize();
     start = bench_now();
     for (int i = 0; i < count; i++) {
         CUstream stream = bench_stream(i % streams);
-        void *block = kept;
-        bool launched;
-        if (a) {
-            before = bench_now();
-            block = a->alloc(size, stream);
-            spent += bench_now() - before;
-        }
-        launched = block && spin(block, stream);
-        if (a && block) {
-            before = bench_now();
-            a->free(block, size, stream);
-            spent += bench_now() - before;
-        }
-        if (!launched)
+
+        if (!(a ? kernel_with_memory(a, size, stream, spent) : spin(kept, stream)))
             return -1;
     }
-    if (cuCtxSynchronize() != CUDA_SUCCESS)
-        return -1;
-    *in_allocator = spent;
-    return bench_now() - start;
+    return cuCtxSynchronize() == CUDA_SUCCESS ? bench_now() - start : -1;
 }
 
-/* kernels STREAMS SIZE COUNT: ns= per kernel with allocation and free, alone= without, host= what the calls themselves took. */
+/* kernels STREAMS SIZE COUNT: ns= per kernel with allocation and free, alone= without; host= what the calls themselves took, in runs of their own, as to look
+ * at the clock takes its time, too. */
 static const char *kernels(const struct bench_allocator *a, const struct bench_arguments *arguments) {
     int streams = (int)arguments->number[0], count = (int)arguments->number[2];
     size_t size = (size_t)arguments->number[1];
-    double alone = 0, with = 0, host = 0, unused;
+    double alone = 0, with = 0, watched = 0, host = 0;
     void *kept;
     const char *why = load_kernel();
 
@@ -86,12 +89,16 @@ static const char *kernels(const struct bench_allocator *a, const struct bench_a
     if (!kept)
         return "no memory";
     cuCtxSynchronize();
-    for (int warm = 0; warm < 2 && alone >= 0 && with >= 0; warm++) {
-        alone = run_kernels(NULL, warm ? count : count / 4, streams, size, kept, &unused);
-        with = run_kernels(a, warm ? count : count / 4, streams, size, NULL, &host);
+    for (int warm = 0; warm < 2 && alone >= 0 && with >= 0 && watched >= 0; warm++) {
+        int runs = warm ? count : count / 4;
+
+        alone = run_kernels(NULL, runs, streams, size, kept, NULL);
+        with = run_kernels(a, runs, streams, size, NULL, NULL);
+        host = 0;
+        watched = run_kernels(a, runs, streams, size, NULL, &host);
     }
     a->free(kept, size, NULL);
-    if (alone < 0 || with < 0)
+    if (alone < 0 || with < 0 || watched < 0)
         return "a kernel or its memory failed";
     printf("ns=%.1f alone=%.1f host=%.1f", with * 1e9 / count, alone * 1e9 / count, host * 1e9 / count);
     return NULL;

@@ -1,22 +1,31 @@
 /*
  * Small blocks allocated and freed at once, by one thread or several, while few or very many others are live: neither the
- * driver's part nor ours may grow with these. Arguments: threads, pairs (of all threads together), live blocks.
+ * driver's part nor ours may grow with these. Arguments: threads, pairs (of all threads together), live blocks; with a fourth, the pairs
+ * are in the order of so many streams, which each thread has for itself and takes in turn.
  */
 #include "driver.h"
 #include <dlfcn.h>
 
 #define SIZE (4 * KIB)
 #define WARM 1000
+#define MOST_STREAMS 64
 
 static CUcontext context;
 static pthread_barrier_t turn;
 static long pairs; /* of each thread */
+static int streams;
+static __thread CUstream stream[MOST_STREAMS];
 
 static void some_pairs(long count) {
     for (long i = 0; i < count; i++) {
         CUdeviceptr memory;
-        CU(cuMemAlloc(&memory, SIZE));
-        CU(cuMemFree(memory));
+        if (streams) {
+            CU(cuMemAllocAsync(&memory, SIZE, stream[i % streams]));
+            CU(cuMemFreeAsync(memory, stream[i % streams]));
+        } else {
+            CU(cuMemAlloc(&memory, SIZE));
+            CU(cuMemFree(memory));
+        }
     }
 }
 
@@ -28,6 +37,8 @@ __attribute__((noinline)) void counted_pairs(void) {
 
 static void *work(void *unused) {
     CU(cuCtxSetCurrent(context));
+    for (int i = 0; i < streams; i++)
+        stream[i] = new_stream(CU_STREAM_NON_BLOCKING);
     some_pairs(WARM);
     pthread_barrier_wait(&turn); /* all are warm: what was called so far can be looked at */
     pthread_barrier_wait(&turn);
@@ -55,8 +66,9 @@ int main(int argc, char **argv) {
     unsigned long memory_before, memory, all_before, all;
     pthread_t thread[64];
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
-    if (threads < 1 || threads > 64)
-        die("threads: 1 to 64");
+    streams = argc > 4 ? atoi(argv[4]) : 0;
+    if (threads < 1 || threads > 64 || streams < 0 || streams > MOST_STREAMS)
+        die("threads: 1 to 64, streams: at most 64");
     if (driver)
         *(void **)&simulated_calls = dlsym(driver, "simcuda_calls");
     context = use_primary(0);

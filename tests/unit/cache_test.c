@@ -262,7 +262,7 @@ static void arena_blocks_lie_where_they_should(void) {
     try_backend(&cuplug_backend_arena);
 }
 
-enum { STREAMS = 10000, SOME_DOZENS = 200 };
+enum { STREAMS = 10000, SOME_DOZENS = 200 + CUPLUG_ORDERED /* that a thread holds on to */ };
 
 static void pair_in_stream(uint64_t id, CUstream stream) {
     struct cuplug_request request = {

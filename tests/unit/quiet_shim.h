@@ -25,6 +25,9 @@ bool cuplug_context_push(const struct cuplug_context *context) {
     return context != NULL;
 }
 void cuplug_context_pop(void) {}
+CUresult cuplug_context_check(void) {
+    return CUDA_SUCCESS;
+}
 CUresult cuplug_context_answered(struct cuplug_context *context, CUresult result) {
     (void)context;
     return result;
