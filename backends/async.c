@@ -408,10 +408,10 @@ static size_t give_back(store_t *store, struct cuplug_context *context) {
         cuplug_context_pop();
     }
     before = cuplug_async_reserved(store);
+    cuplug_real.cuMemPoolTrimTo(store->ordered, 0);
     cuplug_async_unwatch(store);
     cuplug_real.cuStreamSynchronize(store->stream);
     cuplug_real.cuMemPoolTrimTo(store->plain, 0);
-    cuplug_real.cuMemPoolTrimTo(store->ordered, 0);
     after = cuplug_async_reserved(store);
     cuplug_async_count(store, true);
     cuplug_capture_restore(mode);

@@ -147,6 +147,13 @@ CUresult cuplug_async_of(struct cuplug_context *context, store_t **there) {
     return result == CUDA_ERROR_NOT_SUPPORTED ? refuse(context->device) : result;
 }
 
+static size_t reserved(CUmemoryPool pool) {
+    cuuint64_t value = 0;
+
+    cuplug_real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value);
+    return value;
+}
+
 /* No two allocations of a process have the same number, so no other memory can pass for it. */
 void cuplug_async_watch(store_t *store) {
     CUdeviceptr witness = 0;
@@ -167,10 +174,11 @@ void cuplug_async_watch(store_t *store) {
 }
 
 void cuplug_async_unwatch(store_t *store) {
+    bool ordered = reserved(store->ordered) > 0; /* freed, perhaps, by an order that has not come to it: it outlives the context, as what the program has does */
     CUdeviceptr witness = 0;
 
     cuplug_lock(&store->lock);
-    if (!store->index) {
+    if (!store->index && !ordered) {
         witness = store->witness;
         store->witness = 0;
     }
@@ -183,13 +191,6 @@ void cuplug_async_reach(store_t *store, CUdevice by) {
     CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = by}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 
     cuplug_real.cuMemPoolSetAccess(store->plain, &access, 1);
-}
-
-static size_t reserved(CUmemoryPool pool) {
-    cuuint64_t value = 0;
-
-    cuplug_real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value);
-    return value;
 }
 
 size_t cuplug_async_reserved(const store_t *store) {

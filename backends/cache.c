@@ -21,6 +21,8 @@ static size_t at_least(size_t least, size_t bytes) {
     return bytes > least ? bytes : least;
 }
 
+enum { TIGHT_FREES = 4096 }; /* after memory was out, so many record each, and go to everybody */
+
 /* So little may be waiting that growing is better than a device wait. The standard is 3% of what there is (measured with the traces: an eighth costs
  * three times the memory for three quarters of the waits); a percentage is 8 MiB at least. */
 static size_t slack(const struct cuplug_cache *cache) {
@@ -126,6 +128,8 @@ static bool add_segment(struct cuplug_cache *cache, const struct cuplug_request 
     cache->given_back = 0;
     added = cache->context == request->context && cuplug_heap_add(&cache->heap, &fresh, base, size);
     cuplug_cache_thread_share(cache);
+    if (added && cache->policy->decay)
+        fresh.root->since = cuplug_cache_now();
     *block = added ? cuplug_heap_take(&cache->heap, &fresh, request->size, request->alignment) : NULL;
     if (*block)
         cuplug_cache_lives(cache, *block);
@@ -288,6 +292,7 @@ static CUresult wait_for_memory(struct cuplug_cache *cache, const struct cuplug_
 
     cuplug_lock(&cache->lock);
     cuplug_cache_close(cache, CUPLUG_CACHE_TIGHT, true);
+    cache->tight = TIGHT_FREES;
     cuplug_cache_release_kept(cache, true);
     cuplug_unlock(&cache->lock);
     if (wait_and_take(cache, request, block))
@@ -483,20 +488,20 @@ static bool needed_soon(const struct cuplug_cache *cache, size_t freed) {
 
 /* Counts a block freed in a stream's order: for the stream, and for the context, as streams that are not used again (of threads that ended, say) never come to
  * record by themselves. True if it is time to record, on *stream or (then NULL) for the whole context. The lock is held. */
-static bool owe_in_stream(struct cuplug_cache *cache, struct cuplug_cache_stream **stream, const struct cuplug_heap_block *freed) {
+static bool owe_in_stream(struct cuplug_cache *cache, struct cuplug_cache_stream **stream, size_t size) {
     struct cuplug_debt *mine = &(*stream)->unrecorded, *all = &cache->unrecorded, before = *mine;
 
     if (cuplug_cache_stream_foreign(cache, *stream)) {
         (*stream)->pins++;
         return true;
     }
-    if (cuplug_cache_owe(mine, freed->size, (*stream)->asked_for && (*stream)->asked_for--)) {
+    if (cuplug_cache_owe(mine, size, (*stream)->asked_for && (*stream)->asked_for--)) {
         all->bytes -= before.bytes < all->bytes ? before.bytes : all->bytes;
         all->blocks -= before.blocks < all->blocks ? before.blocks : all->blocks;
         (*stream)->pins++;
         return true;
     }
-    if (!cuplug_hooked || !cuplug_fence_of_contexts() || !cuplug_cache_owe(all, freed->size, false))
+    if (!cuplug_hooked || !cuplug_fence_of_contexts() || !cuplug_cache_owe(all, size, false))
         return false;
     *stream = NULL;
     return true;
@@ -547,6 +552,7 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
     struct cuplug_cache_stream *stream = NULL;
     bool due = false, wait = false, untidy, idle = release->kind == CUPLUG_SYNC && block->kind == CUPLUG_ASYNC;
     uint64_t mark = 0;
+    size_t size;
 
     if (release->kind == CUPLUG_ASYNC && release->context != block->context)
         idle = foreign_stream_done(cache->policy, release->context, release->stream);
@@ -555,10 +561,13 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_unlock(&cache->lock);
         return;
     }
+    size = freed->size; /* it may merge */
     cuplug_cache_dies(cache, freed);
     if (block->kind == CUPLUG_ASYNC)
         cuplug_cache_ordered_less(cache, block->size);
     cuplug_cache_release_kept(cache, false);
+    if (cache->tight && !--cache->tight)
+        cuplug_cache_close(cache, CUPLUG_CACHE_TIGHT, false);
     if (freed->shared) {
         cuplug_cache_keep(cache, freed);
         mark = cuplug_fence_mark(&cache->fence);
@@ -568,8 +577,8 @@ static __attribute__((noinline)) void free_to_all(struct cuplug_cache *cache, co
         cuplug_heap_give(&cache->heap, &cache->ready, freed);
     } else if (release->kind == CUPLUG_ASYNC && (release->context == block->context || release->context->origin) &&
                (stream = cuplug_cache_stream_free(cache, freed, release))) {
-        due = owe_in_stream(cache, &stream, freed);
-        mark = stream ? freed->stream_mark : freed->mark;
+        due = owe_in_stream(cache, &stream, size);
+        mark = cuplug_fence_mark(stream ? &stream->fence : &cache->fence);
     } else {
         cuplug_cache_queue(cache, freed);
         mark = freed->mark;

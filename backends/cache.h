@@ -32,6 +32,8 @@ struct cuplug_policy {
     int backend; /* its number: the slot in a context, and whose statistics count */
     /* Memory for a segment, from the driver in the current context. Errors are the driver's. */
     CUresult (*segment)(struct cuplug_context *context, size_t size, CUdeviceptr *base);
+    /* May the context have so many bytes more? They count as its own until `gone`. For a `segment` that only then knows what it needs. NULL: it may. */
+    bool (*charge)(struct cuplug_context *context, size_t size);
     /* How large the next segment should be if `least` bytes are needed and `reserved` are there; 0: no more. Whole pages, unless `keeps`. */
     size_t (*step)(struct cuplug_context *context, size_t reserved, size_t least);
     /* Bytes that segments of the context may yet take; NULL: what the device has free. */
@@ -81,7 +83,7 @@ struct cuplug_cache_stream {
 enum cuplug_cache_closed {
     CUPLUG_CACHE_KEEPING = 1, /* a free has to look after what other processes may still use; a thread may go on using what it has */
     CUPLUG_CACHE_WAITS = 2,   /* policy->free_waits */
-    CUPLUG_CACHE_TIGHT = 4,   /* memory was out once: record every free */
+    CUPLUG_CACHE_TIGHT = 4,   /* memory was out not long ago: record every free */
     CUPLUG_CACHE_SPARSE = 8,  /* policy->keeps: the next allocation may need what is freed now; or hardly any idle memory is to be kept */
     CUPLUG_CACHE_WANTED = 16, /* so many times: allocations that are out of memory and look for it everywhere */
 };
@@ -111,6 +113,7 @@ struct cuplug_cache {
     size_t keep;       /* policy->keep in bytes */
     unsigned scattered; /* how many times it grew although as much was idle, only not in one piece */
     size_t given_back; /* … so that so much went back, to be taken again as one */
+    unsigned tight;    /* frees until it is no longer so that memory was out not long ago */
     unsigned weary;    /* frees that do not try to give back, as the last one that did could not */
     time_t looked;     /* when segments were last looked through for old ones */
     bool ordered_forgotten; /* there were stream-ordered allocations, though the most of them was forgotten */
@@ -252,12 +255,15 @@ bool cuplug_cache_record_all(struct cuplug_cache *cache);
 /* The same for every other context of the device; then waits for it. */
 bool cuplug_cache_record_others(const struct cuplug_policy *policy, struct cuplug_context *context);
 /* Takes idle memory that can be given back by itself, and that no work can touch any more, out of the heap: the caller's. 0 if there is none; with `most`, no
- * more than that. Takes the lock. */
-size_t cuplug_cache_cut_out(struct cuplug_cache *cache, struct cuplug_context *context, size_t most, CUdeviceptr *base);
+ * more than that; with `before`, that has been idle since then. Takes the lock. */
+size_t cuplug_cache_cut_out(struct cuplug_cache *cache, struct cuplug_context *context, size_t most, time_t before, CUdeviceptr *base);
 /* The reverse, of what the driver did not take. Takes the lock. */
 void cuplug_cache_put_back(struct cuplug_cache *cache, struct cuplug_context *context, CUdeviceptr base, size_t size);
-/* Gives whole free segments back to the driver, which waits for the device, until they come to `enough` bytes; how many it gave. Takes the lock. */
-size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough);
+/* Gives whole free segments back to the driver, which waits for the device, until they come to `enough` bytes; how many it gave. With `before`, only what has
+ * been idle since then. Takes the lock. */
+size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough, time_t before);
+/* Segments that lie next to each other are not one, whatever the policy says. Takes the lock. */
+void cuplug_cache_apart(struct cuplug_cache *cache);
 /* So many times, as to give back and take again costs a wait for the device: then that is rarer than growing, which costs as much. */
 enum { CUPLUG_CACHE_SCATTERED = 2 };
 
@@ -268,6 +274,8 @@ static inline bool cuplug_cache_untidy(const struct cuplug_cache *cache) {
     return (cache->heap.empty || cache->policy->whole) && !cache->policy->keeps &&
            (idle > cache->keep || cache->policy->decay || (cache->scattered >= CUPLUG_CACHE_SCATTERED && idle > cache->heap.reserved / 2));
 }
+/* Sees to it now and then that what a thread keeps does not hide from that. Takes the lock. */
+void cuplug_cache_look_after(struct cuplug_cache *cache, struct cuplug_context *context);
 /* Then, in a free that natively would have waited for the device, nothing locked: gives back what is too much now. */
 void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *context);
 /* The same for every cache of this policy on the device. */
@@ -313,7 +321,7 @@ static inline void cuplug_cache_lives(struct cuplug_cache *cache, const struct c
     cuplug_heap_lives(&cache->heap, block);
 }
 
-static inline void cuplug_cache_dies(struct cuplug_cache *cache, const struct cuplug_heap_block *block) {
+static inline void cuplug_cache_dies(struct cuplug_cache *cache, struct cuplug_heap_block *block) {
     cache->live_bytes -= block->size;
     cuplug_heap_dies(&cache->heap, block, cache->policy->decay ? cuplug_cache_now() : 0);
 }

@@ -36,9 +36,11 @@ static size_t keep_of(const struct cuplug_policy *policy, CUdevice device) {
 struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct cuplug_context *context) {
     struct cuplug_cache *cache = cuplug_cache_there(policy, context);
     void *none = NULL;
+    size_t keep;
 
     if (cache)
         return cache;
+    keep = keep_of(policy, context->device);
     cuplug_lock(&spare_lock);
     cache = spares;
     if (cache)
@@ -56,7 +58,7 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
     atomic_store(&cache->ordered.now, 0);
     atomic_store(&cache->ordered.high, 0);
     cache->ordered_forgotten = false;
-    cache->keep = keep_of(policy, context->device);
+    cache->keep = keep;
     cuplug_cache_close(cache, CUPLUG_CACHE_SPARSE, cache->keep < LEAST_KEPT);
     cuplug_heap_init(&cache->heap);
     cache->heap.joins = policy->joins;
@@ -67,6 +69,12 @@ struct cuplug_cache *cuplug_cache_of(const struct cuplug_policy *policy, struct 
         return cache;
     put_aside(cache);
     return none;
+}
+
+void cuplug_cache_apart(struct cuplug_cache *cache) {
+    cuplug_lock(&cache->lock);
+    cache->heap.joins = false;
+    cuplug_unlock(&cache->lock);
 }
 
 /* What the functions below ask of every context. */
@@ -204,7 +212,7 @@ static void give_back(struct cuplug_context *context, void *arg) {
     cuplug_lock(&cache->lock);
     cuplug_cache_drain(cache);
     cuplug_unlock(&cache->lock);
-    question->bytes += cuplug_cache_give_back(cache, context, SIZE_MAX);
+    question->bytes += cuplug_cache_give_back(cache, context, SIZE_MAX, 0);
 }
 
 void cuplug_cache_give_back_all(const struct cuplug_policy *policy, CUdevice device) {
@@ -287,7 +295,7 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cuplug_cache_forgive(&cache->unrecorded);
     cache->live_bytes = cache->given_back = 0;
     cache->scattered = 0;
-    cache->weary = 0;
+    cache->weary = cache->tight = 0;
     for (int why = CUPLUG_CACHE_KEEPING; why < CUPLUG_CACHE_WANTED; why *= 2)
         cuplug_cache_close(cache, why, false);
     cache->magazines = 0;

@@ -15,6 +15,8 @@ static void drain_stream(struct cuplug_cache *cache, struct cuplug_cache_stream 
 
     while ((block = stream->list.queue.oldest) && cuplug_cache_stream_passed(cache, stream, block)) {
         cuplug_heap_withdraw(block);
+        if (cuplug_cache_stream_foreign(cache, stream)) /* its mark is another fence's, and its work is over */
+            block->mark = 0;
         cuplug_heap_give(&cache->heap, &cache->ready, block);
     }
 }
@@ -129,23 +131,23 @@ static bool over(const struct cuplug_cache *cache, const struct cuplug_heap_bloc
 }
 
 /* The smallest ready block that can be given back, or has a part that can. The lock is held. */
-static struct cuplug_heap_block *spare(struct cuplug_cache *cache, struct cuplug_context *context, size_t most, CUdeviceptr *base, size_t *bytes) {
+static struct cuplug_heap_block *spare(struct cuplug_cache *cache, struct cuplug_context *context, size_t most, time_t before, CUdeviceptr *base, size_t *bytes) {
     struct cuplug_heap_block *block = cuplug_tree_from(cache->ready.root, CUPLUG_CACHE_PAGE, 0);
 
     for (; block; block = cuplug_tree_from(cache->ready.root, block->size, block->address + 1)) {
-        *bytes = over(cache, block) ? cache->policy->whole(context, block->address, block->size, most, base) : 0;
+        *bytes = over(cache, block) && (!before || block->since <= before) ? cache->policy->whole(context, block->address, block->size, most, base) : 0;
         if (*bytes)
             return block;
     }
     return NULL;
 }
 
-size_t cuplug_cache_cut_out(struct cuplug_cache *cache, struct cuplug_context *context, size_t most, CUdeviceptr *base) {
+size_t cuplug_cache_cut_out(struct cuplug_cache *cache, struct cuplug_context *context, size_t most, time_t before, CUdeviceptr *base) {
     struct cuplug_heap_block *block;
     size_t bytes = 0;
 
     cuplug_lock(&cache->lock);
-    block = cache->context == context ? spare(cache, context, most, base, &bytes) : NULL;
+    block = cache->context == context ? spare(cache, context, most, before, base, &bytes) : NULL;
     if (!block || !cuplug_heap_cut_out(&cache->heap, block, *base, bytes))
         bytes = 0;
     cuplug_unlock(&cache->lock);
@@ -159,14 +161,14 @@ static void finish(struct cuplug_cache *cache) {
 }
 
 /* The next that can go back to the driver. */
-static bool next_spare(struct cuplug_cache *cache, struct cuplug_context *context, CUdeviceptr *base, size_t *size) {
+static bool next_spare(struct cuplug_cache *cache, struct cuplug_context *context, time_t before, CUdeviceptr *base, size_t *size) {
     uint64_t address;
     bool found;
 
     if (cache->policy->whole)
-        return (*size = cuplug_cache_cut_out(cache, context, SIZE_MAX, base)) > 0;
+        return (*size = cuplug_cache_cut_out(cache, context, SIZE_MAX, before, base)) > 0;
     cuplug_lock(&cache->lock);
-    found = cache->context == context && cuplug_heap_remove(&cache->heap, &cache->ready, &address, size);
+    found = cache->context == context && cuplug_heap_remove(&cache->heap, &cache->ready, before, &address, size);
     cuplug_unlock(&cache->lock);
     if (found)
         *base = address;
@@ -180,7 +182,7 @@ void cuplug_cache_put_back(struct cuplug_cache *cache, struct cuplug_context *co
     cuplug_unlock(&cache->lock);
 }
 
-size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough) {
+size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context *context, size_t enough, time_t before) {
     CUstreamCaptureMode mode;
     size_t given = 0, size;
     CUdeviceptr base;
@@ -191,7 +193,7 @@ size_t cuplug_cache_give_back(struct cuplug_cache *cache, struct cuplug_context 
     if (cache->policy->whole && atomic_load(&cache->fence.waited))
         finish(cache);
     while (given < enough && cuplug_context_enter(context)) {
-        if (!next_spare(cache, context, &base, &size)) {
+        if (!next_spare(cache, context, before, &base, &size)) {
             cuplug_context_leave(context);
             break;
         }
@@ -217,26 +219,33 @@ time_t cuplug_cache_now(void) {
     return now.tv_sec;
 }
 
-/* Bytes in segments of which nothing was live for long. Once a second, as it walks along all of them. The lock is held. */
-static size_t old(struct cuplug_cache *cache) {
+/* Bytes in segments of which nothing was live for long, or (with `whole`) in large blocks that were free for long; *before: since when. Once a second, as it
+ * walks along all of them. The lock is held. */
+static size_t old(struct cuplug_cache *cache, time_t *before) {
     time_t now;
     size_t bytes = 0;
 
     if (!cache->policy->decay || (now = cuplug_cache_now()) == cache->looked)
         return 0;
     cache->looked = now;
-    for (const struct cuplug_segment *segment = cache->heap.segments; segment; segment = segment->next)
-        if (!segment->live && now - segment->since >= (time_t)cache->policy->decay)
+    *before = now - (time_t)cache->policy->decay;
+    for (const struct cuplug_segment *segment = cache->heap.segments; segment && !cache->policy->whole; segment = segment->next)
+        if (!segment->live && segment->since <= *before)
             bytes += segment->size;
+    if (cache->policy->whole)
+        for (const struct cuplug_heap_block *block = cuplug_tree_from(cache->ready.root, CUPLUG_CACHE_PAGE, 0); block;
+             block = cuplug_tree_from(cache->ready.root, block->size, block->address + 1))
+            bytes += block->since <= *before ? block->size : 0;
     return bytes;
 }
 
 /* How much should go back now, for which of these reasons: more is idle than is to be kept; or it is old; or it is in pieces, and more than half of all is idle:
  * then it is taken again in one piece once it is needed, which happens once for a few times that it turned out to be scattered. The lock is held. */
-static size_t too_much(struct cuplug_cache *cache, bool *again) {
+static size_t too_much(struct cuplug_cache *cache, bool *again, time_t *before) {
     size_t idle = cache->heap.reserved - cache->live_bytes;
 
     *again = false;
+    *before = 0;
     if (!cuplug_cache_untidy(cache))
         return 0;
     if (cache->weary) {
@@ -246,7 +255,7 @@ static size_t too_much(struct cuplug_cache *cache, bool *again) {
     if (idle > cache->keep)
         return idle - cache->keep;
     *again = cache->scattered >= CUPLUG_CACHE_SCATTERED && idle > cache->heap.reserved / 2;
-    return *again ? SIZE_MAX : old(cache);
+    return *again ? SIZE_MAX : old(cache, before);
 }
 
 /* Blocks the host until all work of the context so far is over, and sorts out what that made free. */
@@ -260,10 +269,11 @@ static void settle(struct cuplug_cache *cache) {
 
 void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *context) {
     size_t bytes, given;
+    time_t before;
     bool again;
 
     cuplug_lock(&cache->lock);
-    bytes = cuplug_capturing() || cache->context != context ? 0 : too_much(cache, &again);
+    bytes = cuplug_capturing() || cache->context != context ? 0 : too_much(cache, &again, &before);
     if (bytes)
         cache->weary = WEARY; /* nobody else meanwhile */
     cuplug_unlock(&cache->lock);
@@ -272,7 +282,7 @@ void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *contex
     if (again)
         cuplug_cache_thread_collect(cache); /* a few small blocks hold on to many segments */
     settle(cache);
-    given = cuplug_cache_give_back(cache, context, bytes);
+    given = cuplug_cache_give_back(cache, context, bytes, before);
     cuplug_lock(&cache->lock);
     if (given)
         cache->weary = 0;
@@ -282,4 +292,14 @@ void cuplug_cache_tidy(struct cuplug_cache *cache, struct cuplug_context *contex
     }
     cuplug_cache_thread_share(cache);
     cuplug_unlock(&cache->lock);
+}
+
+void cuplug_cache_look_after(struct cuplug_cache *cache, struct cuplug_context *context) {
+    bool untidy;
+
+    cuplug_lock(&cache->lock);
+    untidy = cuplug_cache_untidy(cache);
+    cuplug_unlock(&cache->lock);
+    if (untidy)
+        cuplug_cache_tidy(cache, context);
 }

@@ -271,6 +271,9 @@ void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, C
     record = stream && stream->list.root;
     if (stream)
         stream->pins++;
+    for (struct cuplug_cache_stream *other = cache->streams; other; other = other->next)
+        if (other->follower == id) /* before CUDA 12.0 the next stream may have this identity */
+            other->follower = 0;
     cuplug_unlock(&cache->lock);
     /* Its work goes on after it is destroyed; this is the last chance to watch it alone. */
     if (record && !cuplug_fence_record(&stream->fence, cuplug_fence_mark(&stream->fence)))

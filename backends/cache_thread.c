@@ -363,11 +363,13 @@ static __attribute__((noinline)) void overflow(struct cuplug_magazine *magazine,
 }
 
 void cuplug_magazine_record(struct cuplug_magazine *magazine, struct cuplug_fence *fence, uint64_t mark) {
-    if (cuplug_cache_record(fence, mark))
-        return;
-    cuplug_brief_lock(&magazine->lock);
-    magazine->unrecorded.overdue = true;
-    cuplug_brief_unlock(&magazine->lock);
+    if (!cuplug_cache_record(fence, mark)) {
+        cuplug_brief_lock(&magazine->lock);
+        magazine->unrecorded.overdue = true;
+        cuplug_brief_unlock(&magazine->lock);
+    }
+    if (!magazine->stream_id)
+        cuplug_cache_look_after(magazine->cache, magazine->context);
 }
 
 bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_block *block, const struct cuplug_release *release, bool *more) {

@@ -194,6 +194,8 @@ static bool mergeable(const struct cuplug_heap_block *block, const struct cuplug
 
 /* Joins two live neighbours; the lower one stays. */
 static struct cuplug_heap_block *join(struct cuplug_heap *heap, struct cuplug_heap_block *low, struct cuplug_heap_block *high) {
+    if (high->size > low->size)
+        low->since = high->since;
     low->size += high->size;
     low->after = high->after;
     if (low->after)
@@ -218,12 +220,12 @@ void cuplug_heap_give(struct cuplug_heap *heap, struct cuplug_list *list, struct
     enlist(list, block);
 }
 
-bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, uint64_t *base, size_t *size) {
+bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, time_t before, uint64_t *base, size_t *size) {
     for (struct cuplug_segment **link = &heap->segments; *link; link = &(*link)->next) {
         struct cuplug_segment *segment = *link;
         struct cuplug_heap_block *block = segment->first;
 
-        if (!mergeable(block, list) || block->size != segment->size)
+        if (!mergeable(block, list) || block->size != segment->size || (before && segment->since > before))
             continue;
         cuplug_heap_withdraw(block);
         discard(heap, block);

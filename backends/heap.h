@@ -41,6 +41,7 @@ struct cuplug_heap_block {
     struct cuplug_heap_block *before, *after; /* by address, within the segment */
     struct cuplug_heap_block *left, *right;  /* the list's tree */
     uint64_t stream_mark;                    /* of the list's stream's fence */
+    time_t since;                            /* free: the owner's time when it was freed, or the larger part of it */
 } __attribute__((aligned(64)));
 
 struct cuplug_queue {
@@ -69,7 +70,8 @@ static inline void cuplug_heap_lives(struct cuplug_heap *heap, const struct cupl
     block->segment->live += block->size;
 }
 
-static inline void cuplug_heap_dies(struct cuplug_heap *heap, const struct cuplug_heap_block *block, time_t now) {
+static inline void cuplug_heap_dies(struct cuplug_heap *heap, struct cuplug_heap_block *block, time_t now) {
+    block->since = now;
     block->segment->live -= block->size;
     if (block->segment->live)
         return;
@@ -96,8 +98,9 @@ void cuplug_heap_give(struct cuplug_heap *heap, struct cuplug_list *list, struct
 /* Takes a free block out of its list again; it is live afterwards. */
 void cuplug_heap_withdraw(struct cuplug_heap_block *block);
 
-/* Takes one segment that is free as a whole and lies in `list` out of the heap; false if there is none. */
-bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, uint64_t *base, size_t *size);
+/* Takes one segment that is free as a whole and lies in `list` out of the heap; with `before`, one of which nothing has been live since then. False if there is
+ * none. */
+bool cuplug_heap_remove(struct cuplug_heap *heap, struct cuplug_list *list, time_t before, uint64_t *base, size_t *size);
 
 /* Takes `size` bytes from `base` on, which lie in this free block, out of the heap; what is left around them is free as before, in a segment on each side.
  * False without memory for the book-keeping. */

@@ -132,7 +132,7 @@ MAGAZINE_INLINE bool put(struct cuplug_magazine *magazine, struct cuplug_heap_bl
     return owe(magazine, *fence, *mark, freed->size, share);
 }
 
-/* Records in a free of the thread, which put() asked for; if that fails, another free does. */
+/* Records in a free of the thread, which put() asked for; if that fails, another free does. A cudaFree then sees to what is idle, too. */
 void cuplug_magazine_record(struct cuplug_magazine *magazine, struct cuplug_fence *fence, uint64_t mark);
 
 /* Where the magazine for this stream is, or may be: here or in the place beside it. */

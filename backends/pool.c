@@ -33,10 +33,14 @@ static CUresult mapped_segment(struct cuplug_context *context, size_t size, CUde
     return cuplug_vmm_segment(&policy, context, size, base);
 }
 
+static bool pool_charge(struct cuplug_context *context, size_t size) {
+    return !limited || cuplug_budget_take(&budget, context->device, limit(context->device), size);
+}
+
 static CUresult pool_segment(struct cuplug_context *context, size_t size, CUdeviceptr *base) {
     CUresult result;
 
-    if (limited && !cuplug_budget_take(&budget, context->device, limit(context->device), size))
+    if (!pool_charge(context, size))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = source.segment(context, size, base);
     if (limited && result != CUDA_SUCCESS)
@@ -98,7 +102,8 @@ static void choose_source(void) {
     enum { DEVICE, VMM, MANAGED }; /* as options.def lists them */
 
     if (cuplug_pool_options.source == VMM) {
-        source.segment = mapped_segment;
+        policy.segment = mapped_segment;
+        policy.charge = pool_charge;
         source.step = mapped_step;
         policy.release = cuplug_vmm_release;
         policy.whole = cuplug_vmm_whole;

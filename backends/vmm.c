@@ -227,12 +227,12 @@ static CUresult map(struct vmm *vmm, struct cuplug_context *context, struct piec
     return result;
 }
 
-/* Lets go of the memory of a piece that is mapped nowhere; if the driver does not, it is asked again with the next. */
-static void discard(struct piece *piece) {
-    struct piece *stuck;
+/* Lets go of what the driver once did not take. */
+static void release_again(void) {
+    struct piece *piece, *stuck;
 
     cuplug_lock(&lists_lock);
-    piece->next = unreleased;
+    piece = unreleased;
     unreleased = NULL;
     cuplug_unlock(&lists_lock);
     for (stuck = piece; stuck; stuck = piece) {
@@ -246,6 +246,15 @@ static void discard(struct piece *piece) {
         unreleased = stuck;
         cuplug_unlock(&lists_lock);
     }
+}
+
+/* Lets go of the memory of a piece that is mapped nowhere; if the driver does not, it is asked again with the next, or for the next segment. */
+static void discard(struct piece *piece) {
+    cuplug_lock(&lists_lock);
+    piece->next = unreleased;
+    unreleased = piece;
+    cuplug_unlock(&lists_lock);
+    release_again();
 }
 
 static CUresult create(struct vmm *vmm, struct cuplug_context *context, size_t size, CUdeviceptr base) {
@@ -328,19 +337,39 @@ size_t cuplug_vmm_whole(struct cuplug_context *context, CUdeviceptr address, siz
 
 /* --- segments --- */
 
-/* Where the device cannot map: a segment as source=device has it, which is a piece all the same. */
-static CUresult plain_segment(struct vmm *vmm, size_t size, CUdeviceptr *base) {
-    struct piece *piece = take(&piece_slab);
-    CUresult result = piece ? cuplug_real.cuMemAlloc_v2(base, size) : CUDA_ERROR_OUT_OF_MEMORY;
+/* What is taken of the driver is to be allowed by the policy, and told to it if it was not taken after all. */
+static bool charge(const struct cuplug_policy *policy, struct cuplug_context *context, size_t size) {
+    return !policy->charge || policy->charge(context, size);
+}
 
+static CUresult charged(const struct cuplug_policy *policy, struct cuplug_context *context, size_t size, CUresult result) {
+    if (result != CUDA_SUCCESS && policy->gone)
+        policy->gone(context, size);
+    return result;
+}
+
+/* Where the device cannot map: a segment as source=device has it, which is a piece all the same. Two of these are never one, even side by side. */
+static CUresult plain_segment(const struct cuplug_policy *policy, struct vmm *vmm, struct cuplug_context *context, size_t size, CUdeviceptr *base) {
+    struct piece *piece = charge(policy, context, size) ? take(&piece_slab) : NULL;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (!piece)
+        return result;
+    cuplug_cache_apart(cuplug_cache_there(policy, context));
+    result = charged(policy, context, size, cuplug_real.cuMemAlloc_v2(base, size));
     if (result == CUDA_SUCCESS) {
         piece->base = *base;
         piece->size = size;
         list_piece(vmm, piece);
-    } else if (piece) {
+    } else {
         give(&piece_slab, piece);
     }
     return result;
+}
+
+/* New memory, mapped from `base` on. */
+static CUresult fresh(const struct cuplug_policy *policy, struct vmm *vmm, struct cuplug_context *context, size_t size, CUdeviceptr base) {
+    return charge(policy, context, size) ? charged(policy, context, size, create(vmm, context, size, base)) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Fills the addresses from `to` on with idle memory of the context's; bytes. Not where somebody else may know where memory lies: a network card's driver, or
@@ -351,7 +380,7 @@ static size_t move(const struct cuplug_policy *policy, struct vmm *vmm, struct c
     struct piece *piece;
     CUdeviceptr from;
 
-    while (cache && moved < size && !cuplug_context_shared() && (bytes = cuplug_cache_cut_out(cache, context, size - moved, &from))) {
+    while (cache && moved < size && !cuplug_context_shared() && (bytes = cuplug_cache_cut_out(cache, context, size - moved, 0, &from))) {
         piece = unmap(vmm, from);
         if (!piece) {
             cuplug_cache_put_back(cache, context, from, bytes);
@@ -378,19 +407,20 @@ CUresult cuplug_vmm_segment(const struct cuplug_policy *policy, struct cuplug_co
     if (result != CUDA_SUCCESS)
         return result;
     clear(context->device);
+    release_again();
     if (!vmm)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!vmm->maps)
-        return plain_segment(vmm, size, base);
+        return plain_segment(policy, vmm, context, size, base);
     while (!(*base = claim(vmm, size)) && result == CUDA_SUCCESS)
         result = new_range(vmm, size);
     if (result != CUDA_SUCCESS)
         return result;
     moved = move(policy, vmm, context, *base, size);
     if (moved < size)
-        result = create(vmm, context, size - moved, *base + moved);
+        result = fresh(policy, vmm, context, size - moved, *base + moved);
     if (result == CUDA_SUCCESS) {
-        cuplug_cache_segment_gone(policy, context, moved); /* the new one is counted as a whole */
+        CUPLUG_LEVEL(policy->backend, context->device, reserved_bytes, -(int64_t)moved); /* the new one is counted as a whole */
         return result;
     }
     unclaim(vmm, *base + moved, size - moved);

@@ -47,6 +47,13 @@ setup() {
   assert_output "lived eight times"
 }
 
+@test "contexts that end with freed memory still waiting lose none, also after idle memory was given back" {
+  # Lost otherwise: that memory, for the life of the process.
+  needs_sim "a device of its own"
+  with_shim async discipline.link pools
+  assert_line "the driver has given out 0 MiB"
+}
+
 @test "a device that is given access reaches the pool's memory, too, allocated before and after (C81)" {
   needs_sim "a log of the driver's calls"
   # Lost otherwise: NCCL, and every program that reaches over: a fault in its kernels.

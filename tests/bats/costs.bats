@@ -32,7 +32,7 @@ pairs_called() {
     for threads in 1 4; do
       for streams in 1 16; do
         pairs_called "$backend" "$threads" $pairs 10 "$streams"
-        [ "$calls" -le $((2 * pairs + pairs / 4)) ] || fail "$backend, $threads threads, $streams streams each: $calls calls for $pairs pairs"
+        [ "$calls" -le $((2 * pairs + pairs / 2)) ] || fail "$backend, $threads threads, $streams streams each: $calls calls for $pairs pairs"
       done
     done
   done

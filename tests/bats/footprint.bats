@@ -75,6 +75,34 @@ used() {
   [ "$(used pool:decay=90 again)" -ge 96 ]
 }
 
+@test "what goes back for its age is what is old, also beside small pairs that a thread keeps, and mapped memory in parts" {
+  # Lost otherwise: memory that nobody uses; or time, to give back and take again what is in use.
+  needs_time "the ages are seconds"
+  local statistics="CUPLUG_STATS=$BATS_TEST_TMPDIR/stats.%p"
+  with_shim pool:decay=1 "$statistics" discipline.link old
+  assert_output done
+  check_stats totals.driver_frees=1 "totals.reserved_bytes<=$((106 << 20))"
+  rm "$BATS_TEST_TMPDIR"/stats.*
+  with_shim pool:source=vmm,decay=1 "$statistics" discipline.link spread
+  assert_output done
+  check_stats "totals.reserved_bytes<=$((64 << 20))"
+}
+
+@test "after memory was out once, frees soon cost what they cost before" {
+  # Lost otherwise: time, for as long as the program runs: a record for each free.
+  needs_sim "a device of its own size"
+  with_shim pool SIMCUDA_MEMORY=1G CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" discipline.link tight
+  assert_output done
+  check_stats "totals.fences>=1000" "totals.fences<=20000"
+}
+
+@test "a stream's free counts what it frees, and not what that is merged with" {
+  # Lost otherwise: time: a record for each free beside a large block.
+  with_shim pool CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" discipline.link merged
+  assert_output done
+  check_stats "totals.fences>=20" "totals.fences<=400"
+}
+
 @test "keep=0 neither waits nor frees while a stream captures, and leaves no error behind" {
   # Lost otherwise: the capture.
   local BACKENDS="pool:keep=0 pool:keep=0,decay=1"

@@ -60,6 +60,13 @@ last error: cudaSuccess" stream_destroyed.shared 200
   done
 }
 
+@test "a stream with the handle of one that was made to wait is not taken for it (driver 11.8: handles are all that tells streams apart)" {
+  # Lost otherwise: data, to the stream that the memory comes from.
+  needs_sim "an old driver"
+  with_shim pool SIMCUDA_DRIVER=11080 discipline.link follower
+  assert_line "wrong bytes: 0"
+}
+
 @test "a block freed on another stream than its own goes on behind both, and the pool stays as it is (C58)" {
   # Lost otherwise: what the other stream still reads; or memory with each such free.
   local backend rounds=5000 BACKENDS="direct pool arena:size=32M managed $ALLOCATORS/example.so $ALLOCATORS/plain.so"

@@ -51,6 +51,34 @@ setup() {
   assert_equal "$stderr" "cuplug: $VMM: device 0 has no virtual memory management; using source=device there"
 }
 
+@test "where the device cannot map, segments that lie side by side stay apart" {
+  # Lost otherwise: a copy, which the driver refuses across two of its allocations.
+  needs_sim "a driver without it"
+  with_shim $VMM SIMCUDA_FAIL=cuDeviceGetAttribute:1-=801 discipline.link apart
+  assert_line "memset of the whole: error 0"
+}
+
+@test "what moves counts once towards max=" {
+  # Lost otherwise: all idle memory, which goes back, and an out of memory in the end.
+  with_shim $VMM,max=128M CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" discipline.link moved
+  assert_equal "$output" "wrong bytes: 0
+done"
+  check_stats totals.driver_frees=0 totals.reserved_bytes=$((128 << 20)) totals.host_waits=0
+}
+
+@test "memory freed on another context's stream can go back, too" {
+  # Lost otherwise: that memory, and all that it merges with.
+  needs_sim "a device of its own size"
+  with_shim $VMM SIMCUDA_MEMORY=192M discipline.link foreign
+  assert_line "nearly all of the device: error 0"
+}
+
+@test "what the driver did not take back it is offered again" {
+  needs_sim "a driver that refuses"
+  with_shim $VMM SIMCUDA_MEMORY=400M discipline.link refused
+  assert_line "half of the device: error 0"
+}
+
 @test "source=managed: a pool over managed memory" {
   # Lost otherwise: what was asked for.
   with_shim pool:source=managed limits.link attributes

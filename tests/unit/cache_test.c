@@ -61,8 +61,12 @@ static CUresult memory_info(size_t *free, size_t *total) {
     return CUDA_SUCCESS;
 }
 
+static struct cuplug_cache *watched;
+static bool under_lock; /* a call came while its lock was held */
+
 static CUresult device_memory(size_t *bytes, CUdevice device) {
     (void)device;
+    under_lock |= watched && atomic_load(&watched->lock.state);
     *bytes = memory;
     return CUDA_SUCCESS;
 }
@@ -334,10 +338,33 @@ static void streams_that_are_gone_leave_nothing_behind(void) {
     try_streams(&cuplug_backend_arena);
 }
 
+/* A cache that serves its second context asks again what keep= comes to. */
+static void the_driver_is_not_asked_under_a_lock(void) {
+    struct cuplug_amount before = cuplug_pool_options.keep;
+
+    cuplug_pool_options.keep = (struct cuplug_amount){.percent = true, .value = 50};
+    ops = &cuplug_backend_pool;
+    CHECK(ops->open("", &self) == CUDA_SUCCESS);
+    for (int life = 0; life < 2; life++) {
+        context = &contexts[used++];
+        atomic_store(&context->origin, CUPLUG_CONTEXT_PRIMARY);
+        take(4096, 0);
+        give(0);
+        CHECK(!watched || watched == context->cache[CUPLUG_BACKEND_POOL]);
+        watched = context->cache[CUPLUG_BACKEND_POOL];
+        atomic_store(&context->gone, true);
+        ops->context_lost(self, context);
+    }
+    CHECK(!under_lock);
+    watched = NULL;
+    cuplug_pool_options.keep = before;
+}
+
 int main(void) {
     RUN(pool_blocks_lie_where_they_should);
     RUN(managed_blocks_lie_where_they_should);
     RUN(arena_blocks_lie_where_they_should);
     RUN(streams_that_are_gone_leave_nothing_behind);
+    RUN(the_driver_is_not_asked_under_a_lock);
     return 0;
 }

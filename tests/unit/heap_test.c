@@ -110,10 +110,10 @@ static void random_operations_keep_every_byte_in_one_place(void) {
         if (live[i])
             cuplug_heap_give(&heap, &ready, live[i]);
     for (int s = 0; s < SEGMENTS; s++) { /* everything has merged back into whole segments */
-        CHECK(cuplug_heap_remove(&heap, &ready, &b, &size));
+        CHECK(cuplug_heap_remove(&heap, &ready, 0, &b, &size));
         CHECK(size == SEGMENT);
     }
-    CHECK(!cuplug_heap_remove(&heap, &ready, &b, &size));
+    CHECK(!cuplug_heap_remove(&heap, &ready, 0, &b, &size));
     CHECK(heap.reserved == 0 && !ready.root);
     CHECK(!cuplug_heap_segment_of(&heap, base));
 }
