@@ -67,6 +67,8 @@ struct cuplug_debt {
  * and the stream is dead, or frees no more. */
 struct cuplug_cache_stream {
     struct cuplug_cache_stream *next; /* of those in use, or of those to be used again */
+    struct cuplug_cache_stream *same; /* in use: of those in the same place of `by_id` */
+    struct cuplug_magazine *magazines; /* what threads keep in its order (magazine.h); each pins it */
     uint64_t id;
     struct cuplug_list list; /* handed out at once to the same stream, to others once the fence has passed */
     struct cuplug_fence fence;
@@ -78,6 +80,8 @@ struct cuplug_cache_stream {
     bool idle;    /* it had no blocks when the streams were last looked through, and has not freed since */
     bool watched; /* its next free is of interest for that */
 };
+
+enum { CUPLUG_CACHE_PLACES = 64 };
 
 /* Why a thread may keep nothing, or nothing more. */
 enum cuplug_cache_closed {
@@ -95,8 +99,8 @@ struct cuplug_cache {
     const struct cuplug_policy *policy;
     struct cuplug_context *context;
     struct cuplug_cache *next; /* while unused */
-    size_t magazines; /* what threads keep blocks in */
-    _Atomic size_t share __attribute__((aligned(64))); /* how much each may */
+    size_t magazines, ordered_magazines; /* what threads keep blocks in: for any stream, in the order of one */
+    _Atomic size_t share __attribute__((aligned(64))), ordered_share; /* how much each may */
     _Atomic unsigned closed;   /* enum cuplug_cache_closed: 0, and they may */
     _Atomic unsigned most_unrecorded; /* how many blocks of it without a record */
     struct cuplug_fence fence;
@@ -118,7 +122,7 @@ struct cuplug_cache {
     time_t looked;     /* when segments were last looked through for old ones */
     bool ordered_forgotten; /* there were stream-ordered allocations, though the most of them was forgotten */
     _Atomic bool reserving; /* policy->keeps: a thread asks the driver for the one segment */
-    struct cuplug_cache_stream *streams, *unused_streams;
+    struct cuplug_cache_stream *streams, *unused_streams, *by_id[CUPLUG_CACHE_PLACES];
     struct cuplug_slab stream_slab;
     size_t unswept;        /* what speaks for looking through them */
     size_t busy_streams;   /* had blocks when that was done */
@@ -220,8 +224,8 @@ struct cuplug_magazine *cuplug_cache_thread_open(struct cuplug_cache *cache, str
 void cuplug_cache_thread_stock(struct cuplug_magazine *magazine, int class, const struct cuplug_queue *blocks);
 /* Frees a live block into the thread's own, recording if it is time. *more: others went to everybody for it. False if the thread cannot keep it. */
 bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_block *freed, const struct cuplug_release *release, bool *more);
-/* The stream of this identity is about to be destroyed: what threads keep in its order goes to its own list. */
-void cuplug_cache_thread_stream_over(struct cuplug_cache *cache, uint64_t id);
+/* This stream, pinned, is about to be destroyed: what threads keep in its order goes to its own list. */
+void cuplug_cache_thread_stream_over(struct cuplug_cache *cache, const struct cuplug_cache_stream *stream);
 /* All that threads keep goes to everybody; if the context has ended, to nobody. */
 void cuplug_cache_thread_collect(struct cuplug_cache *cache);
 /* How much each thread may keep is to be reckoned anew, as there is more or less memory, or more or fewer threads. The lock is held. */

@@ -298,7 +298,7 @@ void cuplug_cache_context_lost(void *self, struct cuplug_context *context) {
     cache->weary = cache->tight = 0;
     for (int why = CUPLUG_CACHE_KEEPING; why < CUPLUG_CACHE_WANTED; why *= 2)
         cuplug_cache_close(cache, why, false);
-    cache->magazines = 0;
+    cache->magazines = cache->ordered_magazines = 0;
     cache->busy_streams = 0;
     for (struct cuplug_cache_stream *stream = cache->streams; stream; stream = stream->next) {
         stream->list = (struct cuplug_list){.aged = true};

@@ -95,7 +95,7 @@ MAGAZINE_INLINE struct cuplug_context *keep(struct cuplug_kept *kept, struct cup
     context = magazine->context;
     if (!cache || busy(cache) || !cuplug_context_live(context) || cuplug_context_fault(context))
         goto no;
-    share = atomic_load_explicit(&cache->share, memory_order_relaxed);
+    share = share_of(cache, ordered);
     cuplug_brief_lock(&shard->lock);
     entry = cuplug_shard_find(shard, pointer);
     freed = entry ? entry->cookie : NULL;

@@ -11,11 +11,15 @@ enum { MANY_STREAMS = 64, NEW_STREAM = 4, TRIES = 64 };
 
 static const size_t least_followed = 64u << 20;
 
+static struct cuplug_cache_stream **place_of(struct cuplug_cache *cache, uint64_t id) {
+    return &cache->by_id[id % CUPLUG_CACHE_PLACES];
+}
+
 struct cuplug_cache_stream *cuplug_cache_stream_find(struct cuplug_cache *cache, const struct cuplug_context *context, uint64_t id) {
-    struct cuplug_cache_stream *stream = cache->streams;
+    struct cuplug_cache_stream *stream = *place_of(cache, id);
 
     while (stream && (stream->dead || stream->id != id || atomic_load_explicit(&stream->fence.context, memory_order_relaxed) != context))
-        stream = stream->next;
+        stream = stream->same;
     return stream;
 }
 
@@ -95,6 +99,8 @@ static __attribute__((noinline)) struct cuplug_cache_stream *new_stream(struct c
     }
     stream->next = cache->streams;
     cache->streams = stream;
+    stream->same = *place_of(cache, id);
+    *place_of(cache, id) = stream;
     count_towards_sweep(cache, NEW_STREAM);
     /* A reused fence keeps counting, so an answer about its former stream cannot pass for one about this. */
     cuplug_fence_init(&stream->fence, context, handle, cache->policy->backend);
@@ -224,6 +230,14 @@ struct cuplug_heap_block *cuplug_cache_stream_follow(struct cuplug_cache *cache,
     return block;
 }
 
+static void unlist(struct cuplug_cache *cache, const struct cuplug_cache_stream *stream) {
+    struct cuplug_cache_stream **link = place_of(cache, stream->id);
+
+    while (*link != stream)
+        link = &(*link)->same;
+    *link = stream->same;
+}
+
 /* Sorts out the streams without blocks that are dead, or that were idle the last time, too: a thread's default stream dies with its
  * thread, unseen. If one of these frees again, it just gets another object. The lock is held. */
 static void sort_out(struct cuplug_cache *cache) {
@@ -235,6 +249,7 @@ static void sort_out(struct cuplug_cache *cache) {
 
         if (!busy && (stream->dead || stream->idle)) {
             *link = stream->next;
+            unlist(cache, stream);
             stream->next = cache->unused_streams;
             cache->unused_streams = stream;
             continue;
@@ -256,30 +271,42 @@ void cuplug_cache_stream_sweep(struct cuplug_cache *cache) {
     cuplug_unlock(&cache->lock);
 }
 
+/* The one that is to be destroyed, of whichever context, as identities are the process's; where it cannot be asked for its identity (it captures), by its
+ * handle. The lock is held. */
+static struct cuplug_cache_stream *dying(struct cuplug_cache *cache, CUstream handle, uint64_t id) {
+    struct cuplug_cache_stream *stream = id ? *place_of(cache, id) : cache->streams;
+
+    while (stream && (stream->dead || (id ? stream->id != id : atomic_load_explicit(&stream->fence.stream, memory_order_relaxed) != handle)))
+        stream = id ? stream->same : stream->next;
+    return stream;
+}
+
 void cuplug_cache_stream_destroyed(void *self, struct cuplug_context *context, CUstream handle, uint64_t id) {
     struct cuplug_cache *cache = cuplug_cache_there(self, context);
     struct cuplug_cache_stream *stream;
-    bool record;
+    bool record, kept;
 
-    (void)handle;
     if (!cache)
         return;
-    cuplug_cache_thread_stream_over(cache, id);
     cuplug_lock(&cache->lock);
-    for (stream = cache->streams; stream && (stream->dead || stream->id != id);) /* of whichever context: such ids are the process's */
-        stream = stream->next;
-    record = stream && stream->list.root;
+    stream = dying(cache, handle, id);
     if (stream)
         stream->pins++;
-    for (struct cuplug_cache_stream *other = cache->streams; other; other = other->next)
-        if (other->follower == id) /* before CUDA 12.0 the next stream may have this identity */
+    kept = stream && stream->magazines;
+    for (struct cuplug_cache_stream *other = cuplug_real_has(cuStreamGetId) ? NULL : cache->streams; other; other = other->next)
+        if (other->follower == id) /* the next stream may have this identity, which is its handle */
             other->follower = 0;
+    cuplug_unlock(&cache->lock);
+    if (!stream)
+        return;
+    if (kept)
+        cuplug_cache_thread_stream_over(cache, stream);
+    cuplug_lock(&cache->lock);
+    record = stream->list.root && id;
     cuplug_unlock(&cache->lock);
     /* Its work goes on after it is destroyed; this is the last chance to watch it alone. */
     if (record && !cuplug_fence_record(&stream->fence, cuplug_fence_mark(&stream->fence)))
         cuplug_cache_stream_overdue(cache, stream);
-    if (!stream)
-        return;
     cuplug_lock(&cache->lock);
     stream->pins--;
     stream->dead = true;

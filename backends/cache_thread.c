@@ -13,7 +13,7 @@
 enum { MOST_UNRECORDED = 64, LEAST_UNRECORDED = 8, MOST_PATIENCE = 64, MOST_AT_ONCE = 16 };
 enum { PERSISTENT = 256 }; /* frees in the order of a stream whose place another stream's magazine has, until it gets that */
 
-static const size_t most_share = 8 * MIB, least_in_all = 32 * MIB;
+static const size_t most_share = 8 * MIB, least_in_all = 32 * MIB, least_ordered = MIB;
 static const size_t bytes_at_once = 256 << 10;
 
 static struct cuplug_lock slab_lock;
@@ -98,26 +98,46 @@ static void leave(const struct cuplug_magazine *magazine, struct leaving *blocks
     cuplug_unlock(&cache->lock);
 }
 
-/* An arena is not to be filled with what nobody recorded: an allocation of another size could not even wait for it. */
+static size_t equal_share(size_t all, size_t magazines) {
+    size_t share = magazines ? all / magazines : all;
+
+    return share < most_share ? share : most_share;
+}
+
+/* An arena is not to be filled with what nobody recorded: an allocation of another size could not even wait for it. What is kept in the order of streams, which may
+ * be many, leaves as much for any; and a stream's is enough for its pairs. */
 void cuplug_cache_thread_share(struct cuplug_cache *cache) {
-    size_t threads = cache->magazines ? cache->magazines : 1, all = cache->heap.reserved / 8, share, blocks = MOST_UNRECORDED;
+    size_t both = cache->magazines + cache->ordered_magazines, all = cache->heap.reserved / 8, blocks = MOST_UNRECORDED, ordered;
 
     if (cache->policy->keeps)
-        blocks = blocks / threads > LEAST_UNRECORDED ? blocks / threads : LEAST_UNRECORDED;
+        blocks = both && blocks / both > LEAST_UNRECORDED ? blocks / both : LEAST_UNRECORDED;
     else if (all < least_in_all)
         all = least_in_all;
-    share = all / threads < most_share ? all / threads : most_share;
-    atomic_store_explicit(&cache->share, share, memory_order_relaxed);
+    ordered = equal_share(all, cache->ordered_magazines);
+    if (!cache->policy->keeps && ordered < least_ordered)
+        ordered = least_ordered;
+    atomic_store_explicit(&cache->share, equal_share(all, cache->magazines), memory_order_relaxed);
+    atomic_store_explicit(&cache->ordered_share, ordered, memory_order_relaxed);
     atomic_store_explicit(&cache->most_unrecorded, (unsigned)blocks, memory_order_relaxed);
 }
 
-/* A magazine more, or less, serves the context. */
-static void count_magazine(struct cuplug_cache *cache, const struct cuplug_context *context, struct cuplug_cache_stream *unpinned, bool more) {
+/* The magazine serves the context (and, pinned for it, the stream), or no longer. */
+static void count_magazine(struct cuplug_magazine *magazine, struct cuplug_cache *cache, const struct cuplug_context *context, struct cuplug_cache_stream *stream,
+                           bool more) {
+    struct cuplug_magazine **link;
+
     cuplug_lock(&cache->lock);
-    if (unpinned)
-        unpinned->pins--;
+    if (stream && more) {
+        magazine->beside = stream->magazines;
+        stream->magazines = magazine;
+    } else if (stream) {
+        for (link = &stream->magazines; *link != magazine;)
+            link = &(*link)->beside;
+        *link = magazine->beside;
+        stream->pins--;
+    }
     if (cache->context == context && !cuplug_context_gone(context)) {
-        cache->magazines += more ? 1 : -1;
+        *(stream ? &cache->ordered_magazines : &cache->magazines) += more ? 1 : -1;
         cuplug_cache_thread_share(cache);
     }
     cuplug_unlock(&cache->lock);
@@ -157,7 +177,7 @@ static void retire(struct cuplug_kept *kept, struct cuplug_magazine *magazine) {
     magazine->stream = NULL;
     magazine->stream_id = 0;
     cuplug_brief_unlock(&magazine->lock);
-    count_magazine(cache, context, stream, false);
+    count_magazine(magazine, cache, context, stream, false);
 }
 
 /* One of the thread's that serves nobody; a new one if need be. */
@@ -195,7 +215,7 @@ static void bind(struct cuplug_magazine *magazine, struct cuplug_cache *cache, s
     magazine->patience = magazine->asked = 0;
     cuplug_cache_forgive(&magazine->unrecorded);
     cuplug_brief_unlock(&magazine->lock);
-    count_magazine(cache, context, NULL, true);
+    count_magazine(magazine, cache, context, stream, true);
 }
 
 static __attribute__((noinline)) struct cuplug_magazine *find_or_bind(struct cuplug_kept *kept, struct cuplug_cache *cache,
@@ -377,7 +397,7 @@ bool cuplug_cache_thread_give(struct cuplug_cache *cache, const struct cuplug_bl
     struct cuplug_magazine *magazine = NULL;
     struct cuplug_fence *fence;
     struct cuplug_heap_block *freed = block->cookie; /* to be looked at only while its context is known to be there */
-    size_t share = atomic_load_explicit(&cache->share, memory_order_relaxed);
+    size_t share = share_of(cache, ordered);
     uint64_t mark;
     bool due;
 
@@ -446,15 +466,32 @@ size_t cuplug_cache_thread_bytes_soon(struct cuplug_cache *cache) {
     return bytes;
 }
 
-static void stream_over(struct cuplug_magazine *magazine, void *arg) {
-    if (magazine->stream_id != *(const uint64_t *)arg)
+static void end_stream(struct cuplug_magazine *magazine, void *stream) {
+    if (magazine->stream != stream)
         return;
     collect(magazine, NULL);
     atomic_store_explicit(&magazine->over, true, memory_order_relaxed);
 }
 
-void cuplug_cache_thread_stream_over(struct cuplug_cache *cache, uint64_t id) {
-    each(cache, false, stream_over, &id);
+/* Few threads have one for it. A magazine's lock comes before the cache's; one that is retired meanwhile says so itself. */
+void cuplug_cache_thread_stream_over(struct cuplug_cache *cache, const struct cuplug_cache_stream *stream) {
+    enum { FEW = 16 };
+    struct cuplug_magazine *few[FEW], *magazine;
+    int count = 0;
+
+    cuplug_lock(&cache->lock);
+    for (magazine = stream->magazines; magazine && count < FEW; magazine = magazine->beside)
+        few[count++] = magazine;
+    cuplug_unlock(&cache->lock);
+    if (magazine) {
+        each(cache, false, end_stream, (void *)stream);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        cuplug_brief_lock(&few[i]->lock);
+        end_stream(few[i], (void *)stream);
+        cuplug_brief_unlock(&few[i]->lock);
+    }
 }
 
 void cuplug_cache_thread_ends(struct cuplug_kept *kept) {

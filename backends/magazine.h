@@ -16,7 +16,7 @@
 #define MIB ((size_t)1 << 20)
 #define MAGAZINE_INLINE static inline __attribute__((always_inline)) /* in each of the two common ways */
 
-enum { BINS = 72, SMALL_UNITS = 2048 /* 1 MiB in units of 512 bytes */, LEAST_DUE = MIB };
+enum { BINS = 72, SMALL_UNITS = 2048 /* 1 MiB in units of 512 bytes */, LEAST_DUE = MIB, MOST_DUE = 16 * MIB };
 
 /* The blocks of one size class, all linked by `newer`. */
 struct bin {
@@ -37,6 +37,7 @@ struct cuplug_magazine {
     struct cuplug_cache_stream *stream; /* … the one, pinned, that goes with it */
     uint64_t first_unrecorded;      /* the mark of the first of them */
     struct cuplug_magazine *next;   /* of the same thread */
+    struct cuplug_magazine *beside; /* in the order of the same stream; under the cache's lock */
     unsigned patience, asked;       /* allocations that do without asking the driver again; how many the last time */
     int hand;                       /* the bin that overflow() goes on with */
     struct bin bin[BINS] __attribute__((aligned(64)));
@@ -102,15 +103,16 @@ static inline bool busy(const struct cuplug_cache *cache) {
 
 /* Counts a freed block; true if this free is to record. Not where another thread's record covers the first of them: then the rest can wait for the next
  * round, so that threads do not all record. Nor while one is on its way. The lock is held. */
-MAGAZINE_INLINE bool owe(struct cuplug_magazine *magazine, const struct cuplug_fence *fence, uint64_t mark, size_t size, size_t share) {
+MAGAZINE_INLINE bool owe(struct cuplug_magazine *magazine, bool ordered, const struct cuplug_fence *fence, uint64_t mark, size_t size, size_t share) {
     struct cuplug_debt *debt = &magazine->unrecorded;
     bool again = debt->overdue, covered;
+    size_t due = ordered ? MOST_DUE : share / 2 > LEAST_DUE ? share / 2 : LEAST_DUE;
 
     if (!debt->blocks)
         magazine->first_unrecorded = mark;
     debt->bytes += size;
     debt->blocks++;
-    if (!again && debt->bytes < (share / 2 > LEAST_DUE ? share / 2 : LEAST_DUE) &&
+    if (!again && debt->bytes < due &&
         debt->blocks < atomic_load_explicit(&magazine->cache->most_unrecorded, memory_order_relaxed))
         return false;
     covered = !again && atomic_load_explicit(&fence->recorded, memory_order_relaxed) > magazine->first_unrecorded;
@@ -129,7 +131,7 @@ MAGAZINE_INLINE bool put(struct cuplug_magazine *magazine, struct cuplug_heap_bl
     if (ordered)
         freed->stream_mark = *mark;
     append(magazine, &magazine->bin[freed->class], freed);
-    return owe(magazine, *fence, *mark, freed->size, share);
+    return owe(magazine, ordered, *fence, *mark, freed->size, share);
 }
 
 /* Records in a free of the thread, which put() asked for; if that fails, another free does. A cudaFree then sees to what is idle, too. */
@@ -156,6 +158,11 @@ static inline struct cuplug_magazine *in_order(struct cuplug_kept *kept, const s
     if (!serves(*place, context, stream_id))
         place = place_beside(kept, place);
     return serves(*place, context, stream_id) ? *place : NULL;
+}
+
+/* How much it may keep. */
+static inline size_t share_of(const struct cuplug_cache *cache, bool ordered) {
+    return atomic_load_explicit(ordered ? &cache->ordered_share : &cache->share, memory_order_relaxed);
 }
 
 static inline struct cuplug_magazine *first_of(struct cuplug_kept *kept) {

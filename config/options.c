@@ -143,7 +143,7 @@ static bool set_scalar(const struct cuplug_option *option, const char *text, siz
 static void set_default(const struct cuplug_option *option) {
     char what[WHAT];
 
-    if (option->type <= CUPLUG_TYPE_SPEC)
+    if (option->type <= CUPLUG_TYPE_SPECS)
         *(const char **)option->value = option->standard;
     else
         set_scalar(option, option->standard, strlen(option->standard), what);
@@ -209,35 +209,93 @@ static bool set_library(const char *path, size_t size, const char *given, size_t
     return wrong(what, "alloc and free go together (alloc=f,free=g)");
 }
 
-/* name or name:options. With bad options the backend is still taken, with its defaults; `instead` then says so. */
-static bool set_spec(const struct cuplug_option *option, const char *text, size_t length, char what[WHAT], char instead[40]) {
-    const char *given, *copy;
-    size_t size, rest;
-    const struct cuplug_backend_row *row;
+/* The backend of name or name:options; NULL if there is none. */
+static const struct cuplug_backend_row *backend_of(const char *text, size_t length, char what[WHAT]) {
+    const char *given;
+    size_t size;
+    const struct cuplug_backend_row *row = cuplug_backend_of(text, length, &size, &given);
     char names[RIGHT];
 
-    cuplug_value_trim(&text, &length);
-    row = cuplug_backend_of(text, length, &size, &given);
+    if (row)
+        return row;
+    cuplug_backend_names(names, sizeof names);
+    wrong(what, "%s (%s)", length ? "no such backend" : "empty", names);
+    return NULL;
+}
+
+/* Its options. */
+static bool set_options_of(const struct cuplug_backend_row *row, const char *text, size_t length, char what[WHAT]) {
+    const char *given;
+    size_t size, rest;
+
+    cuplug_backend_of(text, length, &size, &given);
     rest = given ? length - size - 1 : 0;
-    if (!row) {
-        cuplug_backend_names(names, sizeof names);
-        return wrong(what, "%s (%s)", length ? "no such backend" : "empty", names);
-    }
-    if (strcmp(row->name, "plugin") == 0) {
-        if (!set_library(text, size, given, rest, what))
-            return false;
-    } else if (!given) {
-        default_suboptions(row->name);
-    } else if (!set_suboptions(row->name, given, rest, what)) {
-        *(const char **)option->value = row->name;
-        snprintf(instead, 40, "%s with its defaults", row->name);
-        return false;
-    }
-    copy = keep(text, length);
+    if (strcmp(row->name, "plugin") == 0)
+        return set_library(text, size, given, rest, what);
+    if (given)
+        return set_suboptions(row->name, given, rest, what);
+    default_suboptions(row->name);
+    return true;
+}
+
+static bool keep_value(const struct cuplug_option *option, const char *text, size_t length, char what[WHAT]) {
+    const char *copy = keep(text, length);
+
     if (!copy)
         return wrong(what, "no memory");
     *(const char **)option->value = copy;
     return true;
+}
+
+/* With bad options the backend is still taken, with its defaults; `instead` then says so. */
+static bool set_spec(const struct cuplug_option *option, const char *text, size_t length, char what[WHAT], char instead[40]) {
+    const struct cuplug_backend_row *row;
+
+    cuplug_value_trim(&text, &length);
+    row = backend_of(text, length, what);
+    if (!row)
+        return false;
+    if (!set_options_of(row, text, length, what)) {
+        if (strcmp(row->name, "plugin") != 0) {
+            *(const char **)option->value = row->name;
+            snprintf(instead, 40, "%s with its defaults", row->name);
+        }
+        return false;
+    }
+    return keep_value(option, text, length, what);
+}
+
+static const struct cuplug_backend_row *chosen_row(void) {
+    const char *given;
+    size_t size;
+
+    return cuplug_backend_of(cuplug_options.backend, strlen(cuplug_options.backend), &size, &given);
+}
+
+/* Each backend once, as it has one set of options, and not the one that they stand in for. All of them are looked at before any gets its options. */
+static bool set_specs(const struct cuplug_option *option, const char *text, size_t length, char what[WHAT]) {
+    const char *end = text + length, *from = text, *spec;
+    const struct cuplug_backend_row *row, *seen[16] = {chosen_row()};
+    size_t size, count = 1;
+    char inner[WHAT] = "";
+
+    for (; (size = cuplug_backend_next(&from, end, &spec)) && count < sizeof seen / sizeof *seen; seen[count++] = row) {
+        row = backend_of(spec, size, inner);
+        if (!row)
+            return wrong(what, "%.*s: %.*s", (int)(size < 60 ? size : 60), spec, WHAT - 80, inner);
+        for (size_t i = 0; i < count; i++)
+            if (seen[i] == row)
+                return wrong(what, "%s%s (another one than %s)", strcmp(row->name, "plugin") == 0 ? "a library" : row->name,
+                             i ? " stands there twice" : " is the backend itself", i ? "before" : "CUPLUG_BACKEND");
+    }
+    if (count == 1) {
+        cuplug_option_describe(option, inner, sizeof inner);
+        return wrong(what, "empty (%.*s)", WHAT - 20, inner);
+    }
+    for (from = text; (size = cuplug_backend_next(&from, end, &spec));)
+        if (!set_options_of(backend_of(spec, size, inner), spec, size, inner))
+            return wrong(what, "%.*s: %.*s", (int)(size < 60 ? size : 60), spec, WHAT - 80, inner);
+    return keep_value(option, text, length, what);
 }
 
 void cuplug_reader_refuse(const char *where, const char *value, size_t length, const char *what, const char *instead) {
@@ -263,6 +321,8 @@ void cuplug_reader_assign(const struct cuplug_option *option, const char *where,
     *origin_of(option) = (struct cuplug_origin){file, line, false};
     if (option->type == CUPLUG_TYPE_SPEC)
         fine = set_spec(option, text, length, what, instead);
+    else if (option->type == CUPLUG_TYPE_SPECS)
+        fine = set_specs(option, text, length, what);
     else if (option->type < CUPLUG_TYPE_SPEC)
         fine = set_file(option, text, length, what);
     else

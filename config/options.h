@@ -14,6 +14,7 @@
 #define CUPLUG_C_TEMPLATE const char *
 #define CUPLUG_C_WORD const char *
 #define CUPLUG_C_SPEC const char *
+#define CUPLUG_C_SPECS const char *
 #define CUPLUG_C_BOOL bool
 #define CUPLUG_C_CHOICE int
 #define CUPLUG_C_SIZE uint64_t
@@ -40,6 +41,7 @@ extern struct cuplug_options cuplug_options;
 #undef CUPLUG_C_TEMPLATE
 #undef CUPLUG_C_WORD
 #undef CUPLUG_C_SPEC
+#undef CUPLUG_C_SPECS
 #undef CUPLUG_C_BOOL
 #undef CUPLUG_C_CHOICE
 #undef CUPLUG_C_SIZE

@@ -106,6 +106,18 @@ const struct cuplug_backend_row *cuplug_backend_of(const char *spec, size_t leng
     return same("plugin", spec, *name) ? NULL : cuplug_backend_find(spec, *name);
 }
 
+size_t cuplug_backend_next(const char **text, const char *end, const char **spec) {
+    const char *from = *text;
+
+    while (from < end && (*from == ' ' || *from == '\t'))
+        from++;
+    *spec = from;
+    while (from < end && *from != ' ' && *from != '\t')
+        from++;
+    *text = from;
+    return (size_t)(from - *spec);
+}
+
 void cuplug_backend_names(char *text, size_t room) {
     *text = 0;
     for (const struct cuplug_backend_row *row = cuplug_backend_table; row->name; row++)
@@ -163,6 +175,7 @@ void cuplug_option_describe(const struct cuplug_option *option, char *text, size
         snprintf(text, room, "the name of a function");
         break;
     case CUPLUG_TYPE_SPEC:
+    case CUPLUG_TYPE_SPECS:
         cuplug_backend_names(text, room);
         break;
     case CUPLUG_TYPE_BOOL:

@@ -13,6 +13,7 @@ enum cuplug_option_type {
     CUPLUG_TYPE_TEMPLATE,
     CUPLUG_TYPE_WORD,
     CUPLUG_TYPE_SPEC,
+    CUPLUG_TYPE_SPECS,
     CUPLUG_TYPE_BOOL,
     CUPLUG_TYPE_CHOICE,
     CUPLUG_TYPE_SIZE,
@@ -52,6 +53,9 @@ const struct cuplug_backend_row *cuplug_backend_find(const char *name, size_t le
 /* The same for what stands in CUPLUG_BACKEND, name:options. *name is how much of it names the backend, *options what follows, NULL for nothing. A
  * library is the row of plugin, which no other name is. */
 const struct cuplug_backend_row *cuplug_backend_of(const char *spec, size_t length, size_t *name, const char **options);
+
+/* The next of several, separated by blanks, from *text on, which goes behind it; its length, 0 at the end. */
+size_t cuplug_backend_next(const char **text, const char *end, const char **spec);
 
 /* "fence, completed", "1% to 100%, or …": what a value may be, in a few words. */
 void cuplug_option_describe(const struct cuplug_option *option, char *text, size_t room);

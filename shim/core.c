@@ -8,14 +8,23 @@
 #include "config/table.h"
 #include "deepbind.h"
 #include "ipc.h"
+#include "pages.h"
 #include "stats.h"
+
+#include "backends/budget.h"
 
 #include <string.h>
 
-static int chosen = CUPLUG_BACKEND_DIRECT; /* written by init, before the state is published */
+/* These are written by init, before the state is published. */
+static int chosen = CUPLUG_BACKEND_DIRECT;
+static int fallback[CUPLUG_BACKEND_COUNT], fallbacks; /* in the order in which they stand in for it */
+static bool in_use[CUPLUG_BACKEND_COUNT];
+static bool serves;                  /* any but direct */
+static bool limited;                 /* not all that it can give may be live … */
+static struct cuplug_budget charged; /* … of which this is, by device */
 static _Atomic uint64_t numbers; /* given out so far; to threads in blocks, so that they need not meet here */
 static _Atomic uint32_t thread_count;
-static _Atomic uint64_t stream_epoch; /* streams that were destroyed, twice each */
+static _Atomic uint64_t stream_epoch; /* twice for each stream that was destroyed, or that may have been */
 enum { NUMBERS_AT_ONCE = 1024 };
 
 /* By device: the stream-ordered memory. All relaxed: figures, and a choice that may come into force a little later. */
@@ -26,12 +35,39 @@ static struct {
     _Atomic size_t now, high;     /* bytes, for a backend that does not count them itself */
 } ordered[CUPLUG_STATS_DEVICES];
 
+/* They are kept: a library's path is opened later. What could not be set up is said to be direct, as the backend itself would be; that may be in use. */
+static void open_fallbacks(const char *specs) {
+    size_t size = strlen(specs) + 1, length;
+    char *copy = cuplug_pages_map(size), *end = copy + size - 1;
+    const char *text = copy, *spec;
+
+    if (!copy)
+        return;
+    memcpy(copy, specs, size);
+    while ((length = cuplug_backend_next(&text, end, &spec))) {
+        int number;
+
+        copy[spec - copy + (ptrdiff_t)length] = 0;
+        number = cuplug_backend_choose(spec);
+        if (!in_use[number])
+            fallback[fallbacks++] = number;
+        in_use[number] = true;
+        text += text < end;
+    }
+}
+
 void cuplug_core_init(void) {
     const struct cuplug_option *option = cuplug_option_find(NULL, "backend", strlen("backend"));
     bool named = cuplug_option_origin(option).line >= 0;
 
     /* Who opens cuplug as an allocator wants one. */
     chosen = cuplug_backend_choose(named || cuplug_hooked ? cuplug_options.backend : "pool");
+    in_use[chosen] = true;
+    limited = !cuplug_options.limit.percent || cuplug_options.limit.value < 100;
+    if (cuplug_options.fallback)
+        open_fallbacks(cuplug_options.fallback);
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        serves |= i != CUPLUG_BACKEND_DIRECT && in_use[i];
 }
 
 bool cuplug_core_refuses(void) {
@@ -40,7 +76,35 @@ bool cuplug_core_refuses(void) {
 
 /* Was that backend opened? */
 static bool used(int backend) {
-    return backend == chosen;
+    return in_use[backend];
+}
+
+bool cuplug_core_composed(void) {
+    return limited || fallbacks;
+}
+
+/* What may be live on the device. */
+static size_t limit_of(CUdevice device) {
+    struct cuplug_amount limit = cuplug_options.limit;
+    size_t total = 0;
+
+    if (!limit.percent)
+        return limit.value;
+    return cuplug_real.cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS ? total / 100 * limit.value + total % 100 * limit.value / 100 : SIZE_MAX;
+}
+
+/* Is it the backend's own, and so under the limit? What the driver makes beside, at the program's own request, is not. */
+static bool is_charged(int backend, int kind) {
+    return limited && backend == chosen && (kind == CUPLUG_SYNC || kind == CUPLUG_ASYNC);
+}
+
+static bool charge(int backend, const struct cuplug_request *request) {
+    return !is_charged(backend, request->kind) || cuplug_budget_take(&charged, request->device, limit_of(request->device), request->size);
+}
+
+static void discharge(int backend, int kind, CUdevice device, size_t size) {
+    if (is_charged(backend, kind))
+        cuplug_budget_give(&charged, device, size);
 }
 
 int cuplug_core_chosen(void) {
@@ -101,15 +165,22 @@ static void count_ordered(int backend, int kind, CUdevice device, int64_t size) 
         raise_to(&ordered[device].high, now);
 }
 
-/* `forget` the most so far. False if there never were any. */
+/* `forget` the most so far. False if there never were any. What several backends had at most need not have been at one time. */
 static bool ordered_on(CUdevice device, bool forget, struct cuplug_ordered *answer) {
-    if (cuplug_backend_ordered(chosen, device, forget, answer))
-        return answer->any;
+    struct cuplug_ordered own;
+
     answer->now = atomic_load_explicit(&ordered[device].now, memory_order_relaxed);
     if (forget)
         atomic_store_explicit(&ordered[device].high, answer->now, memory_order_relaxed);
     answer->high = atomic_load_explicit(&ordered[device].high, memory_order_relaxed);
-    return answer->high > 0;
+    answer->any = answer->high > 0;
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        if (used(i) && cuplug_backend_ordered(i, device, forget, &own)) {
+            answer->now += own.now;
+            answer->high += own.high;
+            answer->any |= own.any;
+        }
+    return answer->any;
 }
 
 /* Idle memory is any allocation's, and so the pool's, too. */
@@ -150,12 +221,14 @@ static void count_reserved(int backend, CUdevice device, int64_t size) {
 
 static void count_free(const struct cuplug_record *record) {
     cuplug_stats_freed(record->backend, (int)record->device, record->size);
+    discharge(record->backend, record->kind, (CUdevice)record->device, record->size);
     count_ordered(record->backend, record->kind, (CUdevice)record->device, -(int64_t)record->size);
     count_reserved(record->backend, record->device, -(int64_t)record->size);
 }
 
 static void lose(const struct cuplug_record *record) {
     CUPLUG_COUNT(record->backend, record->device, lost_blocks, 1);
+    discharge(record->backend, record->kind, (CUdevice)record->device, record->size);
     CUPLUG_LEVEL(record->backend, record->device, live_blocks, -1);
     CUPLUG_LEVEL(record->backend, record->device, live_bytes, -(int64_t)record->size);
     count_ordered(record->backend, record->kind, record->device, -(int64_t)record->size);
@@ -226,6 +299,38 @@ static CUresult allocate(int backend, const struct cuplug_request *request, stru
     return result;
 }
 
+/* The same as far as the limit allows. */
+static CUresult allocate_within_limit(int backend, const struct cuplug_request *request, struct cuplug_block *block) {
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (!charge(backend, request))
+        return result;
+    result = allocate(backend, request, block);
+    if (result != CUDA_SUCCESS)
+        discharge(backend, request->kind, request->device, request->size);
+    return result;
+}
+
+/* Does the process's choice of backends apply here? See route(). */
+static bool may_fall_back(const struct cuplug_request *request) {
+    const struct cuplug_context *context = request->context;
+
+    return fallbacks && context->origin && cuplug_context_live(context) && !cuplug_context_fault(context) && !cuplug_deepbind_native() &&
+           !(request->kind == CUPLUG_ASYNC && (!known(context->device) || atomic_load_explicit(&ordered[context->device].aside, memory_order_relaxed)));
+}
+
+/* From those that stand in for the backend, in their order; the first that has memory becomes it. What one of them holds idle may be what another lacks. */
+static CUresult fall_back(int *backend, const struct cuplug_request *request, struct cuplug_block *block) {
+    do {
+        for (int i = 0; i < fallbacks; i++)
+            if (allocate(fallback[i], request, block) == CUDA_SUCCESS) {
+                *backend = fallback[i];
+                return CUDA_SUCCESS;
+            }
+    } while (!cuplug_context_fault(request->context) && cuplug_core_retry(CUDA_ERROR_OUT_OF_MEMORY, request->device, request->size));
+    return cuplug_context_fault(request->context) ? cuplug_context_fault(request->context) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CUdeviceptr *pointer) {
     struct cuplug_block block = {
         .size = request->size,
@@ -237,16 +342,19 @@ CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CU
 
     *pointer = 0;
     if (!cuplug_core_refuses())
-        result = allocate(backend, request, &block);
+        result = allocate_within_limit(backend, request, &block);
     if (result == CUDA_ERROR_NOT_SUPPORTED && backend != CUPLUG_BACKEND_DIRECT) { /* the backend does not serve this device, and said why */
         if (!cuplug_options.strict)
             return cuplug_core_alloc(CUPLUG_BACKEND_DIRECT, request, pointer);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && backend == chosen && !cuplug_core_refuses() && may_fall_back(request))
+        result = fall_back(&backend, request, &block);
     if (result == CUDA_SUCCESS && !enter(backend, &block, request->stream_id)) {
         struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
 
         cuplug_backend(backend)->free(cuplug_backend_self(backend), &block, &release);
+        discharge(backend, request->kind, request->device, request->size);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS)
@@ -271,13 +379,13 @@ static __attribute__((noinline)) CUresult alloc_the_long_way(int backend, struct
 CUresult cuplug_core_alloc_plain(struct cuplug_context *context, size_t size, CUdeviceptr *pointer) {
     int backend = route(context, false);
 
-    return cuplug_backend_take_kept(backend, context, size, pointer) ? CUDA_SUCCESS : alloc_the_long_way(backend, context, size, pointer);
+    return !limited && cuplug_backend_take_kept(backend, context, size, pointer) ? CUDA_SUCCESS : alloc_the_long_way(backend, context, size, pointer);
 }
 
 CUresult cuplug_core_alloc_ordered(const struct cuplug_request *request, CUdeviceptr *pointer) {
     int backend = cuplug_core_route(request->context, true);
 
-    return cuplug_backend_take_in_order(backend, request->context, request->size, request->stream_id, pointer)
+    return !limited && cuplug_backend_take_in_order(backend, request->context, request->size, request->stream_id, pointer)
                ? CUDA_SUCCESS
                : cuplug_core_alloc(backend, request, pointer);
 }
@@ -296,7 +404,10 @@ CUresult cuplug_core_adopt(CUresult result, enum cuplug_kind kind, size_t size, 
         return result;
     CUPLUG_COUNT(CUPLUG_BACKEND_DIRECT, device, driver_allocs, 1);
     block.pointer = *pointer;
-    enter(CUPLUG_BACKEND_DIRECT, &block, stream ? cuplug_core_stream_id(stream) : 0); /* untracked at worst: the driver frees it all the same */
+    if (is_charged(CUPLUG_BACKEND_DIRECT, kind))
+        cuplug_budget_take(&charged, device, SIZE_MAX, size); /* it is there already */
+    if (!enter(CUPLUG_BACKEND_DIRECT, &block, stream ? cuplug_core_stream_id(stream) : 0)) /* untracked: the driver frees it all the same */
+        discharge(CUPLUG_BACKEND_DIRECT, kind, device, size);
     return result;
 }
 
@@ -307,13 +418,21 @@ bool cuplug_core_owned(CUdeviceptr pointer) {
     return false;
 }
 
+static bool locate(CUdeviceptr pointer, CUdeviceptr *base) {
+    bool found = cuplug_backend_locate(chosen, pointer, base);
+
+    for (int i = 0; i < fallbacks && !found; i++)
+        found = cuplug_backend_locate(fallback[i], pointer, base);
+    return found;
+}
+
 enum cuplug_whose cuplug_core_find(CUdeviceptr pointer, CUdeviceptr *base, struct cuplug_record *record) {
     *base = pointer;
-    if (chosen == CUPLUG_BACKEND_DIRECT || !pointer)
+    if (!serves || !pointer)
         return CUPLUG_THE_DRIVERS;
     if (cuplug_live_find(pointer, record))
         return record->backend == CUPLUG_BACKEND_DIRECT ? CUPLUG_THE_DRIVERS : CUPLUG_A_BACKENDS;
-    if (!cuplug_backend_locate(chosen, pointer, base))
+    if (!locate(pointer, base))
         return CUPLUG_THE_DRIVERS;
     return *base && cuplug_live_find(*base, record) && pointer - *base < record->size ? CUPLUG_A_BACKENDS : CUPLUG_NOBODYS;
 }
@@ -359,9 +478,11 @@ static __attribute__((noinline)) enum cuplug_freed free_the_long_way(CUdeviceptr
 }
 
 enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
-    struct cuplug_context *context;
+    struct cuplug_context *context = NULL;
 
-    if (release->kind == CUPLUG_SYNC)
+    if (limited)
+        ; /* what is freed is to be discharged */
+    else if (release->kind == CUPLUG_SYNC)
         context = cuplug_backend_keep_freed(pointer);
     else
         context = release->stream_id ? cuplug_backend_keep_freed_in_order(pointer, release->context, release->stream_id) : NULL;
@@ -431,7 +552,7 @@ static void stream_dies(struct cuplug_context *context, void *arg) {
     struct dead_stream *dead = arg;
 
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i) && cuplug_backend(i)->stream_destroyed)
+        if (used(i) && cuplug_backend(i)->stream_destroyed && (dead->id || i != CUPLUG_BACKEND_PLUGIN))
             cuplug_backend(i)->stream_destroyed(cuplug_backend_self(i), context, dead->stream, dead->id);
 }
 
@@ -440,17 +561,24 @@ void cuplug_core_stream_ends(void) {
 }
 
 void cuplug_core_stream_destroyed(CUstream stream) {
-    struct dead_stream dead = {stream, cuplug_core_fast() ? cuplug_core_stream_id(stream) : 0};
+    struct dead_stream dead = {stream, serves ? cuplug_core_stream_id(stream) : 0};
 
-    if (dead.id)
+    if (serves) /* also one that captures, which says no identity */
         cuplug_context_each(stream_dies, &dead);
 }
 
 size_t cuplug_core_available(struct cuplug_context *context, size_t free) {
     int backend = cuplug_core_route(context, false);
     const struct cuplug_backend_ops *ops = cuplug_backend(backend);
+    size_t live, limit;
 
-    return ops->available ? ops->available(cuplug_backend_self(backend), context, free) : free;
+    if (ops->available)
+        free = ops->available(cuplug_backend_self(backend), context, free);
+    if (!limited)
+        return free;
+    live = atomic_load(&charged.taken[context->device % CUPLUG_STATS_DEVICES]);
+    limit = limit_of(context->device);
+    return live >= limit ? 0 : free < limit - live ? free : limit - live;
 }
 
 size_t cuplug_core_trim(CUdevice device) {
@@ -480,7 +608,9 @@ void cuplug_core_reached(struct cuplug_context *context, CUdevice by) {
     if (by < 0 || by >= 64)
         return;
     atomic_fetch_or(&context->peers, (uint64_t)1 << by);
-    cuplug_backend_reached(chosen, context, by);
+    for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
+        if (used(i))
+            cuplug_backend_reached(i, context, by);
 }
 
 void cuplug_core_context_shared(struct cuplug_context *context) {

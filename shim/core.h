@@ -20,6 +20,9 @@ void cuplug_core_init(void);
 /* The chosen backend's number. */
 int cuplug_core_chosen(void);
 
+/* Is what it may have live limited, or does another stand in for it? Then the driver is not asked past it. */
+bool cuplug_core_composed(void);
+
 /* Does the chosen backend answer without the driver, so that the runtime front may serve calls itself? */
 bool cuplug_core_fast(void);
 

@@ -83,7 +83,7 @@ CUresult cuplug_cuMemAllocPitch(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
         return cuplug_core_adopt(CUDA_ERROR_OUT_OF_MEMORY, CUPLUG_SYNC, WidthInBytes, NULL, dptr);
     context = dptr && pPitch ? cuplug_context_current() : NULL;
     backend = cuplug_core_route(context, false);
-    if (backend == CUPLUG_BACKEND_DIRECT || !pitched(WidthInBytes, Height, ElementSizeBytes, &pitch, &size)) {
+    if ((backend == CUPLUG_BACKEND_DIRECT && !(context && cuplug_core_composed())) || !pitched(WidthInBytes, Height, ElementSizeBytes, &pitch, &size)) {
         result = cuplug_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
         while (context && cuplug_core_retry(result, context->device, 0))
             result = cuplug_real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);

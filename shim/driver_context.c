@@ -220,6 +220,17 @@ CUresult cuplug_cuStreamDestroy_v2(CUstream hStream) {
     return destroy_stream(on, cuplug_real.cuStreamDestroy_v2, hStream);
 }
 
+/* It may take its streams along; then their handles serve again. */
+CUresult cuplug_cuGreenCtxDestroy(CUgreenCtx hCtx) {
+    CUresult result;
+
+    cuplug_on();
+    cuplug_core_stream_ends();
+    result = cuplug_real.cuGreenCtxDestroy(hCtx);
+    cuplug_core_stream_ends();
+    return result;
+}
+
 /* The begins differ in their arguments only: CALL is the driver's, STREAM what 0 means here. */
 #define BEGIN(CALL, STREAM)                                                                                                                \
     bool on = cuplug_on();                                                                                                                 \

@@ -36,7 +36,7 @@ runtime_programs := runtime_kinds exits ipc free_waits_for_kernel recycled_block
   fork_ends fork_in_loader fork_loads quiet_output spawner api pluggable random_operations plugin_faults plugin_memory pointers failures_runtime pairs exhausted \
   graph_memory first_call peer peer_order thread_blocks freed_elsewhere
 driver_programs  := reset_beside limits idle_memory release_beside_free persistent_kernel fork_after_driver contexts context_life foreign_streams foreign_ends no_context \
-  free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool discipline null_arguments failures faulted \
+  free_unknown zero_size_driver rendezvous deepbind deepbind_runtime own_pools queries default_pool discipline composed null_arguments failures faulted \
   fault_elsewhere memory_short ipc_corners plugin_moments capture_full \
   pool_memory collective thread_handles stream_chain streams_gone hit_pairs footprints
 plain_programs   := plugin_host fork_before next_threads lookup_probe own_handle loader_lock opens

@@ -23,19 +23,33 @@ static void print_origin(const struct cuplug_option *option) {
         printf("%s:%d\n", origin.file, origin.line);
 }
 
+static bool is(const char *spec, size_t length, const char *name) {
+    const char *given;
+    size_t size;
+    const struct cuplug_backend_row *row = cuplug_backend_of(spec, length, &size, &given);
+
+    return row && strcmp(row->name, name) == 0;
+}
+
+/* Does this backend serve, or stand in for the one that does? */
+static bool in_use(const char *name) {
+    const char *fallback = cuplug_options.fallback ? cuplug_options.fallback : "", *end = fallback + strlen(fallback), *spec;
+    bool found = is(cuplug_options.backend, strlen(cuplug_options.backend), name);
+    size_t size;
+
+    while (!found && (size = cuplug_backend_next(&fallback, end, &spec)))
+        found = is(spec, size, name);
+    return found;
+}
+
 /* `config` itself cannot stand in a file, and what has no value has no line: both are comments. */
 static void print_all(void) {
-    const char *chosen = cuplug_options.backend, *given;
-    const struct cuplug_backend_row *row;
-    size_t length;
     char value[4096];
-
-    row = cuplug_backend_of(chosen, strlen(chosen), &length, &given);
 
     for (const struct cuplug_option *option = cuplug_option_table; option->key; option++) {
         cuplug_show_value(option, value, sizeof value);
         if (option->backend) {
-            if (row && strcmp(option->backend, row->name) == 0)
+            if (in_use(option->backend))
                 printf("# %s:%s = %s\n", option->backend, option->key, value);
             continue;
         }

@@ -59,7 +59,8 @@ static void check_system(void) {
 
 static void check_options(void) {
     if (cuplug_options_check())
-        cuplug_doctor_say(CUPLUG_OK, "options", "all valid, backend %s", cuplug_options.backend);
+        cuplug_doctor_say(CUPLUG_OK, "options", "all valid, backend %s%s%s", cuplug_options.backend, cuplug_options.fallback ? ", then " : "",
+                          cuplug_options.fallback ? cuplug_options.fallback : "");
     else
         cuplug_doctor_say(CUPLUG_PROBLEM, "options", "some are refused (see the messages)");
     if (cuplug_options.disable)

@@ -18,6 +18,7 @@ static const char *const type_names[] = {
     [CUPLUG_TYPE_TEMPLATE] = "template",
     [CUPLUG_TYPE_WORD] = "word",
     [CUPLUG_TYPE_SPEC] = "backend",
+    [CUPLUG_TYPE_SPECS] = "backends",
     [CUPLUG_TYPE_BOOL] = "boolean",
     [CUPLUG_TYPE_CHOICE] = "choice",
     [CUPLUG_TYPE_SIZE] = "size",
@@ -50,6 +51,9 @@ void cuplug_show_value(const struct cuplug_option *option, char *text, size_t ro
         break;
     case CUPLUG_TYPE_SIZE:
         show_size(*(const uint64_t *)option->value, text, room);
+        break;
+    case CUPLUG_TYPE_SECONDS:
+        snprintf(text, room, "%" PRIu64, *(const uint64_t *)option->value);
         break;
     case CUPLUG_TYPE_AMOUNT: {
         const struct cuplug_amount *amount = option->value;
@@ -84,6 +88,8 @@ static void describe_short(const struct cuplug_option *option, char *text, size_
         snprintf(text, room, "a file name template");
     else if (option->type == CUPLUG_TYPE_SPEC)
         snprintf(text, room, "a backend");
+    else if (option->type == CUPLUG_TYPE_SPECS)
+        snprintf(text, room, "backends");
     else
         cuplug_option_describe(option, text, room);
 }

@@ -27,6 +27,7 @@ faults() {
   seconds) printf '%s\n' "" junk 8Q 2M 5s 50% -1 1.5 ;;
   size) printf '%s\n' "" junk 99999999999999999999G 20000000T 8Q 8P 8Gx "8G 8G" 50% -1 1.5G 0x10 ;;
   backend) printf '%s\n' "" junk "$2x" "$2:" "$2,$2" "$2:junk=1" pool: pool:junk=1 pool:reuse pool:reuse=fence, pool:reuse=fence:x ;;
+  backends) printf '%s\n' "" " " junk "managed junk" managed:junk=1 "managed arena:size=0" managed, "managed,arena" ;;
   input-file) printf '%s\n' "" "$BATS_TEST_TMPDIR/missing" "$BATS_TEST_TMPDIR" /dev/null ;;
   output-file) printf '%s\n' "" "$BATS_TEST_TMPDIR/missing/file" "$BATS_TEST_TMPDIR" "$BATS_TEST_TMPDIR/" ;;
   template) printf '%s\n' "" % x.%z x.%q "x.%q{}" "$BATS_TEST_TMPDIR" "$BATS_TEST_TMPDIR/%p/" ;;

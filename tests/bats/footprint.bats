@@ -96,6 +96,14 @@ used() {
   check_stats "totals.fences>=1000" "totals.fences<=20000"
 }
 
+@test "pairs cost no more records beside many streams, also such as were destroyed while they captured" {
+  # Lost otherwise: time, with every stream that a thread ever freed on.
+  needs_sim "destroys streams that capture"
+  with_shim pool CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" discipline.link beside
+  assert_output done
+  check_stats "totals.fences<=800"
+}
+
 @test "a stream's free counts what it frees, and not what that is merged with" {
   # Lost otherwise: time: a record for each free beside a large block.
   with_shim pool CUPLUG_STATS="$BATS_TEST_TMPDIR/stats.%p" discipline.link merged

@@ -67,6 +67,13 @@ last error: cudaSuccess" stream_destroyed.shared 200
   assert_line "wrong bytes: 0"
 }
 
+@test "a stream with the handle of one that ended with its green context is not taken for it" {
+  # Lost otherwise: data, to a stream that is gone and whose work goes on.
+  needs_sim "a driver that gives the handle away at once"
+  with_shim pool discipline.link green
+  assert_line "wrong bytes: 0"
+}
+
 @test "a block freed on another stream than its own goes on behind both, and the pool stays as it is (C58)" {
   # Lost otherwise: what the other stream still reads; or memory with each such free.
   local backend rounds=5000 BACKENDS="direct pool arena:size=32M managed $ALLOCATORS/example.so $ALLOCATORS/plain.so"

@@ -1,5 +1,5 @@
 /*
- * Corners of keeping memory small, one a run: "follower", "merged", "tight", "old", "spread", "moved", "foreign", "apart", "refused", "pools". Each prints
+ * Corners of keeping memory small, one a run: "follower", "green", "beside", "merged", "tight", "old", "spread", "moved", "foreign", "apart", "refused", "pools". Each prints
  * what the program sees of it; what was reserved, recorded and given back is for the statistics and the driver's log to say.
  */
 #include "driver.h"
@@ -50,6 +50,48 @@ static void follower(void) {
     }
     CU(cuStreamSynchronize(next));
     printf("wrong bytes: %zu\n", wrong_on_device(memory, 0x55, 8 * MIB));
+}
+
+/* A green context ends with its stream, whose work goes on; a new stream may have the handle. */
+static void green(CUcontext first) {
+    CUdevResource all, part[2];
+    CUdevResourceDesc description;
+    unsigned parts = 2;
+    CUgreenCtx ended;
+    CUstream stream, next;
+    CUdeviceptr memory, block;
+    CU(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    CU(cuDevSmResourceSplitByCount(part, &parts, &all, NULL, 0, 8));
+    CU(cuDevResourceGenerateDesc(&description, part, 1));
+    CU(cuGreenCtxCreate(&ended, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    CU(cuGreenCtxStreamCreate(&stream, ended, CU_STREAM_NON_BLOCKING, 0));
+    CU(cuCtxSetCurrent(first));
+    for (int i = 0; i < 2; i++) {
+        CU(cuMemAllocAsync(&memory, 4096, stream));
+        slow_fill(memory, 0xaa, 4096, stream, i * 200);
+        CU(cuMemFreeAsync(memory, stream));
+    }
+    CU(cuGreenCtxDestroy(ended));
+    next = new_stream(CU_STREAM_NON_BLOCKING);
+    CU(cuMemAllocAsync(&block, 4096, next));
+    CU(cuMemsetD8Async(block, 0x55, 4096, next));
+    CU(cuStreamSynchronize(next));
+    printf("wrong bytes: %zu\n", wrong_on_device(block, 0x55, 4096));
+}
+
+/* Pairs without a stream's order by a thread that frees in the order of many, of which some are destroyed while they capture. */
+static void beside(void) {
+    CUdeviceptr memory;
+    for (int i = 0; i < 200; i++) {
+        CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+        CU(cuMemAllocAsync(&memory, 4096, stream));
+        CU(cuMemFreeAsync(memory, stream));
+        if (i % 2)
+            continue;
+        CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        CU(cuStreamDestroy(stream));
+    }
+    pairs(6400, 256 * KIB);
 }
 
 /* Blocks freed in a stream's order beside a large one that the stream freed before. */
@@ -190,6 +232,10 @@ int main(int argc, char **argv) {
     CUcontext context = use_primary(0);
     if (strcmp(what, "follower") == 0)
         follower();
+    else if (strcmp(what, "green") == 0)
+        green(context);
+    else if (strcmp(what, "beside") == 0)
+        beside();
     else if (strcmp(what, "merged") == 0)
         merged();
     else if (strcmp(what, "tight") == 0)

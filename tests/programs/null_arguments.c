@@ -83,6 +83,7 @@ NO_RESULT(cuStreamBeginCapture)
 NO_RESULT(cuStreamBeginCapture_ptsz)
 NO_RESULT(cuStreamBeginCapture_v2)
 NO_RESULT(cuStreamBeginCapture_v2_ptsz)
+NO_RESULT(cuGreenCtxDestroy)
 NULLS(cuStreamBeginCaptureToGraph, SAY(cuStreamBeginCaptureToGraph(stream, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED)))
 NULLS(cuStreamBeginCaptureToGraph_ptsz, SAY(cuStreamBeginCaptureToGraph_ptsz(stream, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED)))
 NULLS(cuStreamEndCapture, SAY(cuStreamEndCapture(stream, NULL)), SAY(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED)),

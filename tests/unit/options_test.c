@@ -446,7 +446,7 @@ static void names_agree(void) {
             variable[i + 7] = option->key[i] == '_' || option->key[i] < 'a' ? option->key[i] : (char)(option->key[i] - 'a' + 'A');
         CHECK(option->backend || strcmp(variable, option->variable) == 0);
         CHECK(!option->backend || cuplug_backend_find(option->backend, strlen(option->backend)));
-        CHECK(option->standard || option->type < CUPLUG_TYPE_SPEC);
+        CHECK(option->standard || option->type < CUPLUG_TYPE_SPEC || option->type == CUPLUG_TYPE_SPECS);
         cuplug_option_describe(option, right, sizeof right);
         CHECK(*right && *option->help && option->help[strlen(option->help) - 1] != '.');
     }

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "conformance"))
 
 import lines as conformance_lines  # noqa: E402
-from harness.compare import NATIVE, SPECS, Case, compare, difference, judge, sum_json  # noqa: E402
+from harness.compare import NATIVE, SPECS, Case, compare, difference, judge, mib, sum_json  # noqa: E402
 from harness.process import run  # noqa: E402
 
 PYTHON = "tests/gpu/python"
@@ -216,6 +216,33 @@ def counter(section):
                        difference(before.stdout, after.stdout))
 
 
+def composed(section):
+    """What the pool may not have, or what is large, is managed memory: a training run that needs more than the pool gets has the losses that it has without."""
+    case = python_case("PyTorch, caching off, ten times the batch", "torch_train.py", "--batches", "10", env=CACHING_OFF, timeout=100)
+    oracle = section.run(case.argv, case.env, case.timeout)
+    if oracle.status != 0:
+        section.failed(f"{case.name}, native", oracle.how_it_ended(), oracle.describe())
+        return
+    section.ok(f"{case.name}, native", f"{oracle.seconds:.1f} s")
+    settings = {"CUPLUG_LIMIT": "4G", "CUPLUG_FALLBACK": "managed:max=4G"}
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = section.run(case.argv, {**case.env, **section.preload("pool"), **settings, "CUPLUG_STATS": f"{folder}/%p.json"}, case.timeout)
+        read = [pathlib.Path(folder) / name for name in os.listdir(folder)]
+        totals = sum_json(read, lambda document: document.get("totals", {}))
+        pool, managed = (
+            sum_json(read, lambda document: next((each for each in document.get("backends", []) if each["name"] == name), {}))
+            for name in ("pool", "managed")
+        )
+    name = f"{case.name}, a pool limited to 4 GiB and managed memory for the rest"
+    figure = f"peak live: pool {mib(pool, 'peak_live_bytes')}, managed {mib(managed, 'peak_live_bytes')}, {managed.get('allocations')} of {totals.get('allocations')} allocations"
+    if outcome.stdout != oracle.stdout:
+        judge(section, name, outcome, oracle.stdout, totals, "pool")
+    elif not managed.get("allocations") or pool.get("peak_live_bytes", 0) > 4 << 30:
+        section.failed(name, figure, outcome.describe())
+    else:
+        section.ok(name, f"{figure}, {outcome.seconds:.1f} s")
+
+
 def pluggable(section):
     """cuplug as the allocator that PyTorch and CuPy are told to use, without LD_PRELOAD."""
     train, graph = TORCH[1], python_case("PyTorch, a CUDA graph in a MemPool", "torch_graph.py")
@@ -406,9 +433,10 @@ SECTIONS = {
     "pluggable": (pluggable, 200, "torch"),
     "plugins": (plugins, 300, None),
     "conformance": (conformance, 240, None),
+    "composed": (composed, 200, "torch"),
     "real": (python_section(REAL, at_once=4), 240, "torch"),
     "pair": (pair, 240, "torch"),
     "sanitizer": (sanitizer, 240, None),
 }
-PHASES = (("programs",), ("correctness",), ("faults",), ("conformance",), ("errors", "runtimes"), ("torch",), ("pair",),
+PHASES = (("programs",), ("correctness",), ("faults",), ("conformance",), ("errors", "runtimes"), ("torch",), ("composed",), ("pair",),
           ("real", "sanitizer"), ("counter", "cupy", "jax", "numba", "pluggable", "plugins"), ("bats",))

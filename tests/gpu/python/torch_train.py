@@ -5,7 +5,7 @@ length change from step to step, so that allocation sizes do. The losses stay on
 runs far ahead, and blocks are freed and reused under kernels that still run.
 Milliseconds per step (the first 20 left out) go to stderr.
 
-With the argument --rounds it measures instead (tests/gpu/bench): says "ready", trains so many steps anew for each number that it reads, and
+With --batches N a batch is N times as large, and there are fewer steps. With the argument --rounds it measures instead (tests/gpu/bench): says "ready", trains so many steps anew for each number that it reads, and
 answers each with the milliseconds per step.
 """
 import hashlib
@@ -77,7 +77,7 @@ def two_stream_forward(towers, streams, head, tokens):
     return head(outputs[0] + outputs[1])
 
 
-def train(steps=STEPS):
+def train(steps=STEPS, times=1):
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
     # Filling every new tensor would hide a block whose old content still arrives.
@@ -96,7 +96,7 @@ def train(steps=STEPS):
         if step == WARM_UP:
             torch.cuda.synchronize()
             started = time.perf_counter()
-        batch, length = shapes.choice((8, 12, 16)), shapes.randrange(32, 257)
+        batch, length = times * shapes.choice((8, 12, 16)), shapes.randrange(32, 257)
         tokens = torch.randint(VOCABULARY, (batch, length + 1), generator=tokens_source).to(device)
         logits = two_stream_forward(towers, streams, head, tokens[:, :-1].contiguous())
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
@@ -119,7 +119,8 @@ def main():
         for line in sys.stdin:
             print(f"ms={train(int(line))[2]:.3f}", flush=True)
         return
-    losses, parameters, milliseconds = train()
+    times = int(sys.argv[2]) if sys.argv[1:2] == ["--batches"] else 1
+    losses, parameters, milliseconds = train(STEPS // 4 if times > 1 else STEPS, times)
     for step, loss in enumerate(losses.tolist()):
         print(f"step {step}: {loss.hex()} ({loss!r})")
     digest = hashlib.sha256()
