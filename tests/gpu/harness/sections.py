@@ -237,7 +237,7 @@ def composed(section):
     figure = f"peak live: pool {mib(pool, 'peak_live_bytes')}, managed {mib(managed, 'peak_live_bytes')}, {managed.get('allocations')} of {totals.get('allocations')} allocations"
     if outcome.stdout != oracle.stdout:
         judge(section, name, outcome, oracle.stdout, totals, "pool")
-    elif not managed.get("allocations") or pool.get("peak_live_bytes", 0) > 4 << 30:
+    elif not managed.get("allocations") or pool.get("peak_live_bytes", 0) > (4 << 30) + (64 << 20):  # a peak is exact but for 16 MiB a thread
         section.failed(name, figure, outcome.describe())
     else:
         section.ok(name, f"{figure}, {outcome.seconds:.1f} s")
