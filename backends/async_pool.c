@@ -42,7 +42,7 @@ static cuuint64_t threshold(CUdevice device) {
     if (!keep.percent)
         return keep.value;
     cuplug_real.cuDeviceTotalMem_v2(&bytes, device);
-    return bytes / 100 * keep.value + bytes % 100 * keep.value / 100;
+    return cuplug_amount_of(keep, bytes);
 }
 
 static CUresult make_pool(CUdevice device, CUmemoryPool *pool) {

@@ -528,16 +528,14 @@ static bool still_must_wait(struct cuplug_cache *cache) {
 
 /* Where what a thread kept went to everybody, it may be too much. */
 static __attribute__((noinline)) void spilled(struct cuplug_cache *cache, struct cuplug_context *context) {
-    bool wait, untidy;
+    bool wait;
 
     cuplug_lock(&cache->lock);
     wait = must_wait(cache);
-    untidy = cuplug_cache_untidy(cache);
     cuplug_unlock(&cache->lock);
     if (wait && !cuplug_capturing() && still_must_wait(cache))
         cuplug_fence_host_wait(&cache->fence, UINT64_MAX);
-    if (untidy)
-        cuplug_cache_tidy(cache, context);
+    cuplug_cache_look_after(cache, context);
 }
 
 static inline void sweep_if_due(struct cuplug_cache *cache) {

@@ -16,6 +16,7 @@
 #include "shim/context.h"
 #include "shim/fence.h"
 #include "shim/lock.h"
+#include "shim/stats.h"
 
 #include "cuplug_backend.h"
 #include "heap.h"
@@ -141,11 +142,7 @@ static inline void cuplug_cache_close(struct cuplug_cache *cache, enum cuplug_ca
 
 /* A stream-ordered allocation comes, or goes. Before the context can end: under the cache's lock, or a magazine's. */
 static inline void cuplug_cache_ordered_more(struct cuplug_cache *cache, size_t bytes) {
-    size_t now = atomic_fetch_add_explicit(&cache->ordered.now, bytes, memory_order_relaxed) + bytes;
-    size_t high = atomic_load_explicit(&cache->ordered.high, memory_order_relaxed);
-
-    while (now > high && !atomic_compare_exchange_weak_explicit(&cache->ordered.high, &high, now, memory_order_relaxed, memory_order_relaxed))
-        ;
+    cuplug_raise_to(&cache->ordered.high, atomic_fetch_add_explicit(&cache->ordered.now, bytes, memory_order_relaxed) + bytes);
 }
 
 static inline void cuplug_cache_ordered_less(struct cuplug_cache *cache, size_t bytes) {

@@ -9,7 +9,7 @@
 #include "shim/stats.h"
 
 MAGAZINE_INLINE bool take(struct cuplug_kept *kept, struct cuplug_magazine *magazine, int backend, struct cuplug_context *context, size_t size, uint64_t stream_id,
-                 CUdeviceptr *pointer) {
+                          CUdeviceptr *pointer) {
     int class = cuplug_cache_class(size);
     struct cuplug_heap_block *block;
     struct cuplug_record *record;
@@ -73,7 +73,7 @@ bool cuplug_backend_take_in_order(int backend, struct cuplug_context *context, s
 
 /* Has the long way to see to this allocation? `freed` is its block if it is the cache's. The locks of magazine and shard are held. */
 MAGAZINE_INLINE bool uncommon(const struct cuplug_magazine *magazine, const struct cuplug_record *record, const struct cuplug_heap_block *freed, bool ordered,
-                     size_t share) {
+                              size_t share) {
     return record->kind != (ordered ? CUPLUG_ASYNC : CUPLUG_SYNC) || record->context != magazine->context || (int)record->backend != magazine->backend ||
            freed->shared || freed->class < 0 || magazine->bytes + freed->size > share;
 }

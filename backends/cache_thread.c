@@ -6,7 +6,8 @@
  * takes it. Blocks go between a magazine and the cache under both locks, so whoever looks into one after the other finds them. Sizes come in
  * classes, so that any block of a bin serves any request for it.
  *
- * All threads together keep about an eighth of what there is, or 32 MiB (not of an arena); each has an equal share, of 8 MiB at most.
+ * All threads together keep about an eighth of what there is, or 32 MiB (not of an arena); each has an equal share, of 8 MiB at most. In the order of streams they
+ * keep as much again, in equal shares of at least 1 MiB.
  */
 #include "magazine.h"
 

@@ -21,7 +21,7 @@ static size_t limit(CUdevice device) {
 
     if (!max.percent)
         return max.value;
-    return cuplug_real.cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS ? total / 100 * max.value + total % 100 * max.value / 100 : 0;
+    return cuplug_real.cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS ? cuplug_amount_of(max, total) : 0;
 }
 
 static CUresult device_segment(struct cuplug_context *context, size_t size, CUdeviceptr *base) {

@@ -16,6 +16,11 @@ struct cuplug_amount {
     uint64_t value;
 };
 
+/* It in bytes. */
+static inline uint64_t cuplug_amount_of(struct cuplug_amount amount, uint64_t total) {
+    return amount.percent ? total / 100 * amount.value + total % 100 * amount.value / 100 : amount.value;
+}
+
 /* 1, yes, on, true, 0, no, off, false, in any case. */
 const char *cuplug_value_bool(const char *text, size_t length, bool *value);
 

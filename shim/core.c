@@ -8,20 +8,17 @@
 #include "config/table.h"
 #include "deepbind.h"
 #include "ipc.h"
+#include "limit.h"
 #include "pages.h"
 #include "stats.h"
-
-#include "backends/budget.h"
 
 #include <string.h>
 
 /* These are written by init, before the state is published. */
 static int chosen = CUPLUG_BACKEND_DIRECT;
 static int fallback[CUPLUG_BACKEND_COUNT], fallbacks; /* in the order in which they stand in for it */
-static bool in_use[CUPLUG_BACKEND_COUNT];
-static bool serves;                  /* any but direct */
-static bool limited;                 /* not all that it can give may be live … */
-static struct cuplug_budget charged; /* … of which this is, by device */
+static bool used[CUPLUG_BACKEND_COUNT]; /* those, and the fallbacks */
+static bool serves; /* any but direct */
 static _Atomic uint64_t numbers; /* given out so far; to threads in blocks, so that they need not meet here */
 static _Atomic uint32_t thread_count;
 static _Atomic uint64_t stream_epoch; /* twice for each stream that was destroyed, or that may have been */
@@ -49,9 +46,9 @@ static void open_fallbacks(const char *specs) {
 
         copy[spec - copy + (ptrdiff_t)length] = 0;
         number = cuplug_backend_choose(spec);
-        if (!in_use[number])
+        if (!used[number])
             fallback[fallbacks++] = number;
-        in_use[number] = true;
+        used[number] = true;
         text += text < end;
     }
 }
@@ -62,49 +59,20 @@ void cuplug_core_init(void) {
 
     /* Who opens cuplug as an allocator wants one. */
     chosen = cuplug_backend_choose(named || cuplug_hooked ? cuplug_options.backend : "pool");
-    in_use[chosen] = true;
-    limited = !cuplug_options.limit.percent || cuplug_options.limit.value < 100;
+    used[chosen] = true;
+    cuplug_limit_init(chosen);
     if (cuplug_options.fallback)
         open_fallbacks(cuplug_options.fallback);
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        serves |= i != CUPLUG_BACKEND_DIRECT && in_use[i];
+        serves |= i != CUPLUG_BACKEND_DIRECT && used[i];
 }
 
 bool cuplug_core_refuses(void) {
     return cuplug_options.strict && !cuplug_options_valid();
 }
 
-/* Was that backend opened? */
-static bool used(int backend) {
-    return in_use[backend];
-}
-
 bool cuplug_core_composed(void) {
-    return limited || fallbacks;
-}
-
-/* What may be live on the device. */
-static size_t limit_of(CUdevice device) {
-    struct cuplug_amount limit = cuplug_options.limit;
-    size_t total = 0;
-
-    if (!limit.percent)
-        return limit.value;
-    return cuplug_real.cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS ? total / 100 * limit.value + total % 100 * limit.value / 100 : SIZE_MAX;
-}
-
-/* Is it the backend's own, and so under the limit? What the driver makes beside, at the program's own request, is not. */
-static bool is_charged(int backend, int kind) {
-    return limited && backend == chosen && (kind == CUPLUG_SYNC || kind == CUPLUG_ASYNC);
-}
-
-static bool charge(int backend, const struct cuplug_request *request) {
-    return !is_charged(backend, request->kind) || cuplug_budget_take(&charged, request->device, limit_of(request->device), request->size);
-}
-
-static void discharge(int backend, int kind, CUdevice device, size_t size) {
-    if (is_charged(backend, kind))
-        cuplug_budget_give(&charged, device, size);
+    return cuplug_limited || fallbacks;
 }
 
 int cuplug_core_chosen(void) {
@@ -147,13 +115,6 @@ void cuplug_core_pool_shared(CUdevice device) {
         atomic_fetch_or_explicit(&ordered[device].aside, SHARED_POOL, memory_order_relaxed);
 }
 
-static void raise_to(_Atomic size_t *high, size_t now) {
-    size_t before = atomic_load_explicit(high, memory_order_relaxed);
-
-    while (before < now && !atomic_compare_exchange_weak_explicit(high, &before, now, memory_order_relaxed, memory_order_relaxed))
-        ;
-}
-
 /* A stream-ordered allocation of a backend's comes, or goes (a negative size). */
 static void count_ordered(int backend, int kind, CUdevice device, int64_t size) {
     size_t now;
@@ -162,7 +123,7 @@ static void count_ordered(int backend, int kind, CUdevice device, int64_t size) 
         return;
     now = atomic_fetch_add_explicit(&ordered[device].now, (size_t)size, memory_order_relaxed) + (size_t)size;
     if (size > 0)
-        raise_to(&ordered[device].high, now);
+        cuplug_raise_to(&ordered[device].high, now);
 }
 
 /* `forget` the most so far. False if there never were any. What several backends had at most need not have been at one time. */
@@ -175,7 +136,7 @@ static bool ordered_on(CUdevice device, bool forget, struct cuplug_ordered *answ
     answer->high = atomic_load_explicit(&ordered[device].high, memory_order_relaxed);
     answer->any = answer->high > 0;
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i) && cuplug_backend_ordered(i, device, forget, &own)) {
+        if (used[i] && cuplug_backend_ordered(i, device, forget, &own)) {
             answer->now += own.now;
             answer->high += own.high;
             answer->any |= own.any;
@@ -196,7 +157,7 @@ bool cuplug_core_pool_usage(CUdevice device, struct cuplug_usage *usage) {
     usage->used = there.now;
     usage->used_high = there.high;
     usage->reserved = there.now + (context ? cuplug_core_available(context, 0) : 0);
-    raise_to(&ordered[device].reserved_high, usage->reserved > there.high ? usage->reserved : there.high);
+    cuplug_raise_to(&ordered[device].reserved_high, usage->reserved > there.high ? usage->reserved : there.high);
     usage->reserved_high = atomic_load_explicit(&ordered[device].reserved_high, memory_order_relaxed);
     return true;
 }
@@ -221,14 +182,14 @@ static void count_reserved(int backend, CUdevice device, int64_t size) {
 
 static void count_free(const struct cuplug_record *record) {
     cuplug_stats_freed(record->backend, (int)record->device, record->size);
-    discharge(record->backend, record->kind, (CUdevice)record->device, record->size);
+    cuplug_limit_discharge(record->backend, record->kind, (CUdevice)record->device, record->size);
     count_ordered(record->backend, record->kind, (CUdevice)record->device, -(int64_t)record->size);
     count_reserved(record->backend, record->device, -(int64_t)record->size);
 }
 
 static void lose(const struct cuplug_record *record) {
     CUPLUG_COUNT(record->backend, record->device, lost_blocks, 1);
-    discharge(record->backend, record->kind, (CUdevice)record->device, record->size);
+    cuplug_limit_discharge(record->backend, record->kind, (CUdevice)record->device, record->size);
     CUPLUG_LEVEL(record->backend, record->device, live_blocks, -1);
     CUPLUG_LEVEL(record->backend, record->device, live_bytes, -(int64_t)record->size);
     count_ordered(record->backend, record->kind, record->device, -(int64_t)record->size);
@@ -303,11 +264,11 @@ static CUresult allocate(int backend, const struct cuplug_request *request, stru
 static CUresult allocate_within_limit(int backend, const struct cuplug_request *request, struct cuplug_block *block) {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    if (!charge(backend, request))
+    if (!cuplug_limit_charge(backend, request->kind, request->device, request->size))
         return result;
     result = allocate(backend, request, block);
     if (result != CUDA_SUCCESS)
-        discharge(backend, request->kind, request->device, request->size);
+        cuplug_limit_discharge(backend, request->kind, request->device, request->size);
     return result;
 }
 
@@ -354,7 +315,7 @@ CUresult cuplug_core_alloc(int backend, const struct cuplug_request *request, CU
         struct cuplug_release release = {.struct_size = sizeof release, .kind = CUPLUG_SYNC};
 
         cuplug_backend(backend)->free(cuplug_backend_self(backend), &block, &release);
-        discharge(backend, request->kind, request->device, request->size);
+        cuplug_limit_discharge(backend, request->kind, request->device, request->size);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS)
@@ -379,13 +340,13 @@ static __attribute__((noinline)) CUresult alloc_the_long_way(int backend, struct
 CUresult cuplug_core_alloc_plain(struct cuplug_context *context, size_t size, CUdeviceptr *pointer) {
     int backend = route(context, false);
 
-    return !limited && cuplug_backend_take_kept(backend, context, size, pointer) ? CUDA_SUCCESS : alloc_the_long_way(backend, context, size, pointer);
+    return !cuplug_limited && cuplug_backend_take_kept(backend, context, size, pointer) ? CUDA_SUCCESS : alloc_the_long_way(backend, context, size, pointer);
 }
 
 CUresult cuplug_core_alloc_ordered(const struct cuplug_request *request, CUdeviceptr *pointer) {
     int backend = cuplug_core_route(request->context, true);
 
-    return !limited && cuplug_backend_take_in_order(backend, request->context, request->size, request->stream_id, pointer)
+    return !cuplug_limited && cuplug_backend_take_in_order(backend, request->context, request->size, request->stream_id, pointer)
                ? CUDA_SUCCESS
                : cuplug_core_alloc(backend, request, pointer);
 }
@@ -404,16 +365,15 @@ CUresult cuplug_core_adopt(CUresult result, enum cuplug_kind kind, size_t size, 
         return result;
     CUPLUG_COUNT(CUPLUG_BACKEND_DIRECT, device, driver_allocs, 1);
     block.pointer = *pointer;
-    if (is_charged(CUPLUG_BACKEND_DIRECT, kind))
-        cuplug_budget_take(&charged, device, SIZE_MAX, size); /* it is there already */
+    cuplug_limit_charge_anyway(CUPLUG_BACKEND_DIRECT, kind, device, size);
     if (!enter(CUPLUG_BACKEND_DIRECT, &block, stream ? cuplug_core_stream_id(stream) : 0)) /* untracked: the driver frees it all the same */
-        discharge(CUPLUG_BACKEND_DIRECT, kind, device, size);
+        cuplug_limit_discharge(CUPLUG_BACKEND_DIRECT, kind, device, size);
     return result;
 }
 
 bool cuplug_core_owned(CUdeviceptr pointer) {
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i) && cuplug_backend(i)->owns && cuplug_backend(i)->owns(cuplug_backend_self(i), pointer))
+        if (used[i] && cuplug_backend(i)->owns && cuplug_backend(i)->owns(cuplug_backend_self(i), pointer))
             return true;
     return false;
 }
@@ -480,7 +440,7 @@ static __attribute__((noinline)) enum cuplug_freed free_the_long_way(CUdeviceptr
 enum cuplug_freed cuplug_core_free(CUdeviceptr pointer, const struct cuplug_release *release, bool fast, CUresult *result) {
     struct cuplug_context *context = NULL;
 
-    if (limited)
+    if (cuplug_limited)
         ; /* what is freed is to be discharged */
     else if (release->kind == CUPLUG_SYNC)
         context = cuplug_backend_keep_freed(pointer);
@@ -552,7 +512,7 @@ static void stream_dies(struct cuplug_context *context, void *arg) {
     struct dead_stream *dead = arg;
 
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i) && cuplug_backend(i)->stream_destroyed && (dead->id || i != CUPLUG_BACKEND_PLUGIN))
+        if (used[i] && cuplug_backend(i)->stream_destroyed && (dead->id || i != CUPLUG_BACKEND_PLUGIN))
             cuplug_backend(i)->stream_destroyed(cuplug_backend_self(i), context, dead->stream, dead->id);
 }
 
@@ -570,22 +530,15 @@ void cuplug_core_stream_destroyed(CUstream stream) {
 size_t cuplug_core_available(struct cuplug_context *context, size_t free) {
     int backend = cuplug_core_route(context, false);
     const struct cuplug_backend_ops *ops = cuplug_backend(backend);
-    size_t live, limit;
 
-    if (ops->available)
-        free = ops->available(cuplug_backend_self(backend), context, free);
-    if (!limited)
-        return free;
-    live = atomic_load(&charged.taken[context->device % CUPLUG_STATS_DEVICES]);
-    limit = limit_of(context->device);
-    return live >= limit ? 0 : free < limit - live ? free : limit - live;
+    return cuplug_limit_leaves(context->device, ops->available ? ops->available(cuplug_backend_self(backend), context, free) : free);
 }
 
 size_t cuplug_core_trim(CUdevice device) {
     size_t given = 0;
 
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i) && cuplug_backend(i)->trim)
+        if (used[i] && cuplug_backend(i)->trim)
             given += cuplug_backend(i)->trim(cuplug_backend_self(i), device, NULL);
     return given;
 }
@@ -609,13 +562,13 @@ void cuplug_core_reached(struct cuplug_context *context, CUdevice by) {
         return;
     atomic_fetch_or(&context->peers, (uint64_t)1 << by);
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i))
+        if (used[i])
             cuplug_backend_reached(i, context, by);
 }
 
 void cuplug_core_context_shared(struct cuplug_context *context) {
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i) && cuplug_backend(i)->context_shared)
+        if (used[i] && cuplug_backend(i)->context_shared)
             cuplug_backend(i)->context_shared(cuplug_backend_self(i), context);
 }
 
@@ -623,6 +576,6 @@ void cuplug_core_context_lost(struct cuplug_context *context) {
     cuplug_live_drop_context(context, lose);
     cuplug_ipc_context_lost(context);
     for (int i = 0; i < CUPLUG_BACKEND_COUNT; i++)
-        if (used(i) && cuplug_backend(i)->context_lost)
+        if (used[i] && cuplug_backend(i)->context_lost)
             cuplug_backend(i)->context_lost(cuplug_backend_self(i), context);
 }

@@ -27,6 +27,14 @@ struct cuplug_stats {
     int64_t value[CUPLUG_STAT_COUNT];
 };
 
+/* Raises the most that a figure was. */
+static inline void cuplug_raise_to(_Atomic size_t *high, size_t now) {
+    size_t before = atomic_load_explicit(high, memory_order_relaxed);
+
+    while (before < now && !atomic_compare_exchange_weak_explicit(high, &before, now, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
 /* What one thread has counted of one backend and device and not settled yet. Only the thread writes. */
 struct cuplug_tally {
     _Atomic int backend, device;

@@ -35,7 +35,8 @@ static void pairs(int count, size_t size) {
 }
 
 /* A stream that was made to wait for another's memory is destroyed; the next has its handle, and gets of the same memory. */
-static void follower(void) {
+static void follower(CUcontext unused) {
+    (void)unused;
     CUstream stream = new_stream(CU_STREAM_NON_BLOCKING), next;
     CUdeviceptr large, memory;
     CU(cuMemAllocAsync(&large, 256 * MIB, stream));
@@ -80,7 +81,8 @@ static void green(CUcontext first) {
 }
 
 /* Pairs without a stream's order by a thread that frees in the order of many, of which some are destroyed while they capture. */
-static void beside(void) {
+static void beside(CUcontext unused) {
+    (void)unused;
     CUdeviceptr memory;
     for (int i = 0; i < 200; i++) {
         CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
@@ -95,7 +97,8 @@ static void beside(void) {
 }
 
 /* Blocks freed in a stream's order beside a large one that the stream freed before. */
-static void merged(void) {
+static void merged(CUcontext unused) {
+    (void)unused;
     CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr memory;
     CU(cuMemAllocAsync(&memory, 64 * MIB, stream));
@@ -107,7 +110,8 @@ static void merged(void) {
 }
 
 /* Memory, of 1 GiB, was out once. */
-static void tight(void) {
+static void tight(CUcontext unused) {
+    (void)unused;
     CUdeviceptr large = take(600 * MIB);
     CU(cuMemFree(large));
     CU(cuCtxSynchronize());
@@ -118,7 +122,8 @@ static void tight(void) {
 }
 
 /* 20 MiB idle for long, 100 MiB in use now and then: for two seconds, with small pairs all the time. */
-static void old(void) {
+static void old(CUcontext unused) {
+    (void)unused;
     CUdeviceptr idle, used;
     pairs(1, 4096); /* they have their own segment */
     idle = take(20 * MIB);
@@ -134,7 +139,8 @@ static void old(void) {
 }
 
 /* 256 MiB idle beside a block in use. */
-static void spread(void) {
+static void spread(CUcontext unused) {
+    (void)unused;
     CUdeviceptr used = take(32 * MIB), idle[8];
     for (int i = 0; i < 8; i++)
         idle[i] = take(32 * MIB);
@@ -146,7 +152,8 @@ static void spread(void) {
 }
 
 /* Every second of 16 blocks freed, then one of twice the size. */
-static void moved(void) {
+static void moved(CUcontext unused) {
+    (void)unused;
     CUdeviceptr block[16], large;
     for (int i = 0; i < 16; i++)
         block[i] = take(8 * MIB);
@@ -183,7 +190,8 @@ static void foreign(CUcontext first) {
 }
 
 /* Four segments side by side, all freed, then a block as large as all of them. */
-static void apart(void) {
+static void apart(CUcontext unused) {
+    (void)unused;
     CUdeviceptr block[4], large;
     for (int i = 0; i < 4; i++)
         block[i] = take(64 * MIB);
@@ -195,7 +203,8 @@ static void apart(void) {
 }
 
 /* The driver once does not take physical memory back, on a device of 400 MiB. */
-static void refused(void) {
+static void refused(CUcontext unused) {
+    (void)unused;
     CUdeviceptr memory = take(300 * MIB);
     CU(cuMemFree(memory));
     CU(cuCtxSynchronize());
@@ -227,35 +236,22 @@ static void pools(CUcontext first) {
     printf("the driver has given out %zu MiB\n", used(0) / MIB);
 }
 
+static const struct {
+    const char *name;
+    void (*run)(CUcontext primary);
+} corners[] = {
+    {"follower", follower}, {"green", green}, {"beside", beside},   {"merged", merged}, {"tight", tight},     {"old", old},
+    {"spread", spread},     {"moved", moved}, {"foreign", foreign}, {"apart", apart},   {"refused", refused}, {"pools", pools},
+};
+
 int main(int argc, char **argv) {
-    const char *what = argc > 1 ? argv[1] : "";
     CUcontext context = use_primary(0);
-    if (strcmp(what, "follower") == 0)
-        follower();
-    else if (strcmp(what, "green") == 0)
-        green(context);
-    else if (strcmp(what, "beside") == 0)
-        beside();
-    else if (strcmp(what, "merged") == 0)
-        merged();
-    else if (strcmp(what, "tight") == 0)
-        tight();
-    else if (strcmp(what, "old") == 0)
-        old();
-    else if (strcmp(what, "spread") == 0)
-        spread();
-    else if (strcmp(what, "moved") == 0)
-        moved();
-    else if (strcmp(what, "foreign") == 0)
-        foreign(context);
-    else if (strcmp(what, "apart") == 0)
-        apart();
-    else if (strcmp(what, "refused") == 0)
-        refused();
-    else if (strcmp(what, "pools") == 0)
-        pools(context);
-    else
-        die("what?");
-    printf("done\n");
-    return 0;
+    for (size_t i = 0; i < COUNT_OF(corners) && argc > 1; i++) {
+        if (strcmp(argv[1], corners[i].name) != 0)
+            continue;
+        corners[i].run(context);
+        printf("done\n");
+        return 0;
+    }
+    die("what?");
 }
